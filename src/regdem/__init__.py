@@ -1,3 +1,33 @@
-"""regdem: explain, rewrite and prove the register use of compiled NVIDIA kernels."""
+"""regdem: explain, rewrite and prove the register use of compiled NVIDIA kernels.
+
+The public functions are imported on first use, so that `import regdem` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regdem.machine import occupancy as occupancy
 
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "occupancy": "regdem.machine.residency:occupancy",
+}
+"""Public name -> "module:attribute"; add a line here and one under TYPE_CHECKING."""
+
+
+def __getattr__(name: str) -> Any:
+    target = _EXPORTS.get(name)
+    if target is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module_name, _, attribute = target.partition(":")
+    value = getattr(importlib.import_module(module_name), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})

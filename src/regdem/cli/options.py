@@ -1,0 +1,172 @@
+"""Options that several verbs share, as decorators, and the values they give the verb.
+
+| decorator | gives the function |
+|---|---|
+| `output_options("text", "json", "html")` | `output: Output` from `--format` and `-o` |
+| `format_option("text", "json")` | `report: Output` from `--format`, where `-o` is a binary |
+| `artifact_option()` | `out: str` from `-o`, the binary to write |
+| `kernel_option` | `kernel: KernelPattern \\| None` |
+| `threads_option()` | `threads: BlockShape \\| None` |
+| `dynamic_shared_option` | `dynamic_shared_bytes: int` |
+| `arch_option()` | `arch: str \\| None`, normalised to `sm_90` |
+| `debug_option` | nothing; `cli.main` reads it |
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from regdem.cli.output import Output, format_for
+from regdem.errors import UsageError
+from regdem.machine.arch import parse_arch
+from regdem.machine.block import BlockShape, parse_block
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
+
+@dataclass(frozen=True)
+class KernelPattern:
+    """A regular expression searched in mangled and demangled kernel names."""
+
+    text: str
+    expression: re.Pattern[str]
+
+    def matches(self, name: str, demangled_name: str | None = None) -> bool:
+        """Whether the kernel is meant; a name given in full, brackets and all, matches itself."""
+        names = [name] if demangled_name is None else [name, demangled_name]
+        return self.text in names or any(self.expression.search(text) for text in names)
+
+
+class _KernelType(click.ParamType[KernelPattern, str]):
+    name = "regex"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> KernelPattern:
+        if isinstance(value, KernelPattern):
+            return value
+        try:
+            return KernelPattern(value, re.compile(value))
+        except re.error as error:
+            raise UsageError(f"--kernel {value!r} is no regular expression: {error}") from error
+
+
+class _ThreadsType(click.ParamType[BlockShape, str]):
+    name = "n|x,y,z"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> BlockShape:
+        return value if isinstance(value, BlockShape) else parse_block(value)
+
+
+class _ArchType(click.ParamType[str, str]):
+    name = "arch"
+
+    def __init__(self, *, allow_all: bool = False) -> None:
+        self.allow_all = allow_all
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if self.allow_all and value == "all":
+            return "all"
+        return parse_arch(value)
+
+
+def output_options(*formats: str, default: str = "text") -> Decorator:
+    """`--format` and `-o`; the function gets `output`."""
+
+    def decorate(function: Function) -> Function:
+        @click.option(
+            "--format",
+            "format_name",
+            type=click.Choice(formats),
+            help=f"Output format; else by the suffix of -o, else {default}.",
+        )
+        @click.option("-o", "--output", "output_path", metavar="OUT", help="Write there instead.")
+        @functools.wraps(function)
+        def with_output(
+            *args: Any, format_name: str | None, output_path: str | None, **rest: Any
+        ) -> Any:
+            name = format_for(output_path, format_name, default)
+            return function(*args, output=Output(name, output_path), **rest)
+
+        return with_output
+
+    return decorate
+
+
+def format_option(*formats: str, default: str = "text") -> Decorator:
+    """`--format` of the report on stdout; the function gets `report`."""
+
+    def decorate(function: Function) -> Function:
+        @click.option(
+            "--format",
+            "format_name",
+            type=click.Choice(formats),
+            default=default,
+            show_default=True,
+            help="Format of the report on stdout.",
+        )
+        @functools.wraps(function)
+        def with_report(*args: Any, format_name: str, **rest: Any) -> Any:
+            return function(*args, report=Output(format_name), **rest)
+
+        return with_report
+
+    return decorate
+
+
+def artifact_option(*, required: bool = True, help: str = "The file to write.") -> Decorator:
+    """`-o OUT`, the binary a verb writes; the function gets `out`."""
+    return click.option("-o", "--output", "out", metavar="OUT", required=required, help=help)
+
+
+def threads_option(*, required: bool = False) -> Decorator:
+    """`--threads N` or `X,Y,Z`, the launch's block; the function gets `threads`."""
+    return click.option(
+        "--threads",
+        type=_ThreadsType(),
+        required=required,
+        metavar="N|X,Y,Z",
+        help="Threads per block of the launch."
+        + ("" if required else " Default: what the kernel declares."),
+    )
+
+
+def arch_option(*, required: bool = False, allow_all: bool = False) -> Decorator:
+    """`--arch`; the function gets `arch` as `sm_90` (or `all` where that is allowed)."""
+    return click.option(
+        "--arch",
+        type=_ArchType(allow_all=allow_all),
+        required=required,
+        metavar="ARCH|all" if allow_all else "ARCH",
+        help="Architecture: sm_90, 90 or 9.0" + (", or all to compare." if allow_all else "."),
+    )
+
+
+kernel_option: Decorator = click.option(
+    "--kernel",
+    type=_KernelType(),
+    metavar="REGEX",
+    help="Kernels by mangled or demangled name; default all.",
+)
+
+dynamic_shared_option: Decorator = click.option(
+    "--dynamic-shared-bytes",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="D",
+    help="Dynamic shared memory per block of the launch.",
+)
+
+debug_option: Decorator = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show tracebacks."
+)

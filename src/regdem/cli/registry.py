@@ -1,0 +1,33 @@
+"""The verbs: name, the module and function that hold the command, and its line in `--help`.
+
+To add a verb, write `cli/<verb>.py` with a `click.Command` called `command` and add a line here.
+Help texts stand here so that `regdem --help` imports no verb.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Verb(NamedTuple):
+    """Where a verb lives (`"module:attribute"`) and what it does, in one line."""
+
+    target: str
+    help: str
+
+
+VERBS: dict[str, Verb] = {
+    "occupancy": Verb(
+        "regdem.cli.occupancy:command",
+        "Blocks and warps per SM, every cliff, and what reaches the next one.",
+    ),
+    "plan": Verb(
+        "regdem.cli.plan:command",
+        "Work backward from the latency to hide to a register budget.",
+    ),
+    "doctor": Verb("regdem.cli.doctor:command", "Tools found, versions, and what works here."),
+    "schema": Verb(
+        "regdem.cli.schema_command:command", "Print the JSON Schema of a verb's output."
+    ),
+}
+"""In the order of `regdem --help`."""
