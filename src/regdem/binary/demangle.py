@@ -1,0 +1,77 @@
+"""Readable names of mangled C++ symbols.
+
+The C++ runtime of the system (`__cxa_demangle` of libstdc++ or libc++abi) does the work where it
+is found; elsewhere a small reader of nested names gives the qualified name without template
+arguments and parameters. A name that is not mangled is returned as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import re
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+_MAX_LENGTH = 1 << 16
+
+
+@cache
+def _runtime() -> Callable[[bytes], str | None] | None:
+    names = ["libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib"]
+    for name in names:
+        try:
+            library = ctypes.CDLL(name)
+            demangle = library.__cxa_demangle
+            free = ctypes.CDLL(None).free
+        except (OSError, AttributeError):
+            continue
+        demangle.restype = ctypes.c_void_p
+        demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        free.restype = None
+        free.argtypes = [ctypes.c_void_p]
+
+        def call(mangled: bytes) -> str | None:
+            status = ctypes.c_int()
+            pointer = demangle(mangled, None, None, ctypes.byref(status))
+            if not pointer:
+                return None
+            try:
+                if status.value != 0:
+                    return None
+                return ctypes.string_at(pointer).decode("utf-8", "backslashreplace")
+            finally:
+                free(pointer)
+
+        return call
+    return None
+
+
+@lru_cache(maxsize=65536)
+def demangle(name: str) -> str:
+    """The readable form of `name`, or `name` itself."""
+    if not name.startswith("_Z") or len(name) > _MAX_LENGTH:
+        return name
+    call = _runtime()
+    text = call(name.encode("utf-8")) if call is not None else None
+    return text or qualified_name(name)
+
+
+def qualified_name(name: str) -> str:
+    """`a::b::c` from a mangled name, without arguments; `name` itself where that can't be read."""
+    match = re.match(r"_ZN?[KVr]*", name)
+    if match is None:
+        return name
+    position, parts = match.end(), list[str]()
+    nested = name.startswith("_ZN")
+    while digits := re.match(r"L?(\d{1,5})", name[position : position + 8]):
+        length = int(digits.group(1))
+        start = position + digits.end()
+        if length == 0 or start + length > len(name):
+            return name
+        part = name[start : start + length]
+        parts.append("(anonymous namespace)" if part.startswith("_GLOBAL__N_") else part)
+        position = start + length
+        if not nested:
+            break
+    return "::".join(parts) if parts else name
