@@ -1,0 +1,194 @@
+"""Live registers of all four files at every instruction.
+
+Backward dataflow over blocks (Kildall), on packed masks (`analysis/bits.py`). A write under a
+guard is a partial definition and kills nothing.
+
+Calls are treated by summaries, one per function: `uses`, the registers the callee may read before
+it writes them, and `transparent`, those whose value can pass through it (or that it reads). Live
+before a call = uses | (live after & transparent). Inside a callee, whatever is live after any of
+its calls is live at its return. Recursive functions reach a fixpoint.
+
+Agreement with the life ranges that `nvdisasm -lrm` prints is tested; the known differences are the
+rows of calls, and pairs of definitions under complementary guards, where the disassembler kills
+and this analysis, safely, does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regdem.analysis.bits import ALL, def_masks, file_mask, use_masks
+from regdem.isa.decoded import RegisterFile
+from regdem.program.program import Program
+
+
+@dataclass(frozen=True)
+class CallSummary:
+    """What a call to a function does, as packed masks (see the module's text)."""
+
+    uses: int
+    transparent: int
+    defs: int
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Packed live masks per instruction: `before[i]` and `after[i]`; `uses`, `defs` as encoded."""
+
+    before: list[int]
+    after: list[int]
+    uses: list[int]
+    defs: list[int]
+    summaries: tuple[CallSummary, ...]
+
+    @cached_property
+    def occupied(self) -> list[int]:
+        """Registers that hold a value at each instruction: live before, or written by it."""
+        return [b | a | d for b, a, d in zip(self.before, self.after, self.defs, strict=True)]
+
+    def pressure(self, file: RegisterFile) -> NDArray[np.int32]:
+        """Occupied registers of `file` at each instruction, counted as nvdisasm counts them."""
+        return np.array([file_mask(m, file).bit_count() for m in self.occupied], dtype=np.int32)
+
+    def max_live(self, file: RegisterFile) -> int:
+        """The peak of `pressure(file)`."""
+        return int(self.pressure(file).max(initial=0))
+
+
+def liveness(program: Program) -> Liveness:
+    """Computes live registers over the whole section."""
+    code = program.code
+    uses = use_masks(code)
+    defs = def_masks(code)
+    killing = ((code.guard == 7) & ~code.guard_negated).tolist()
+    kills = [d if k else 0 for d, k in zip(defs, killing, strict=True)]
+    summaries = _summaries(program, uses, defs, kills)
+
+    exit_live = [0] * len(program.functions)
+    while True:
+        live_in, live_out = _solve(program, uses, kills, summaries, exit_live)
+        updated = list(exit_live)
+        before, after = _sweep(program, uses, kills, summaries, live_out, exit_live)
+        for site, function in program.callee.items():
+            updated[function] |= after[site]
+        if updated == exit_live:
+            return Liveness(before, after, uses, defs, summaries)
+        exit_live = updated
+        del live_in
+
+
+def _transfer(
+    program: Program,
+    uses: list[int],
+    kills: list[int],
+    summaries: tuple[CallSummary, ...],
+) -> list[tuple[int, int]]:
+    """Per block (gen, keep): live in = gen | (live out & keep)."""
+    callee = program.callee
+    result: list[tuple[int, int]] = []
+    for block in program.blocks:
+        gen, keep = 0, ALL
+        for i in range(block.end - 1, block.start - 1, -1):
+            if i in callee:
+                s = summaries[callee[i]]
+                gen = s.uses | (gen & s.transparent)
+                keep &= s.transparent
+            kill = ~kills[i]
+            gen = (gen & kill) | uses[i]
+            keep &= kill
+        result.append((gen, keep))
+    return result
+
+
+def _solve(
+    program: Program,
+    uses: list[int],
+    kills: list[int],
+    summaries: tuple[CallSummary, ...],
+    exit_live: list[int],
+) -> tuple[list[int], list[int]]:
+    blocks = program.blocks
+    transfer = _transfer(program, uses, kills, summaries)
+    ends_in_return = [program.control[b.end - 1] == "return" for b in blocks]
+    live_in = [0] * len(blocks)
+    live_out = [0] * len(blocks)
+    work = list(range(len(blocks)))
+    queued = [True] * len(blocks)
+    while work:
+        b = work.pop()
+        queued[b] = False
+        block = blocks[b]
+        out = exit_live[block.function] if ends_in_return[b] else 0
+        for s in block.successors:
+            out |= live_in[s]
+        gen, keep = transfer[b]
+        live_out[b] = out
+        new = gen | (out & keep)
+        if new != live_in[b]:
+            live_in[b] = new
+            for p in block.predecessors:
+                if not queued[p]:
+                    queued[p] = True
+                    work.append(p)
+    return live_in, live_out
+
+
+def _sweep(
+    program: Program,
+    uses: list[int],
+    kills: list[int],
+    summaries: tuple[CallSummary, ...],
+    live_out: list[int],
+    exit_live: list[int],
+) -> tuple[list[int], list[int]]:
+    n = len(program)
+    before, after = [0] * n, [0] * n
+    callee = program.callee
+    for block in program.blocks:
+        live = live_out[block.index]
+        for i in range(block.end - 1, block.start - 1, -1):
+            after[i] = live
+            if i in callee:
+                s = summaries[callee[i]]
+                live = s.uses | (live & s.transparent)
+            live = (live & ~kills[i]) | uses[i]
+            before[i] = live
+    return before, after
+
+
+def _summaries(
+    program: Program, uses: list[int], defs: list[int], kills: list[int]
+) -> tuple[CallSummary, ...]:
+    """Fixpoint of the call summaries, from the optimistic start (nothing read, nothing kept)."""
+    count = len(program.functions)
+    may_define = [0] * count
+    for block in program.blocks:
+        for i in range(block.start, block.end):
+            may_define[block.function] |= defs[i]
+    changed = True
+    while changed:
+        changed = False
+        for site, function in program.callee.items():
+            caller = program.blocks[program.block_of[site]].function
+            union = may_define[caller] | may_define[function]
+            if union != may_define[caller]:
+                may_define[caller] = union
+                changed = True
+    summaries = tuple(CallSummary(0, 0, d) for d in may_define)
+    if not program.callee:
+        return summaries
+    entry = [int(program.block_of[f.start]) for f in program.functions]
+    while True:
+        nothing, _ = _solve(program, uses, kills, summaries, [0] * count)
+        everything, _ = _solve(program, uses, kills, summaries, [ALL] * count)
+        updated = tuple(
+            CallSummary(nothing[b], everything[b], d)
+            for b, d in zip(entry, may_define, strict=True)
+        )
+        if updated == summaries:
+            return summaries
+        summaries = updated
