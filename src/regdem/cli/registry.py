@@ -26,8 +26,6 @@ VERBS: dict[str, Verb] = {
         "Work backward from the latency to hide to a register budget.",
     ),
     "doctor": Verb("regdem.cli.doctor:command", "Tools found, versions, and what works here."),
-    "schema": Verb(
-        "regdem.cli.schema_command:command", "Print the JSON Schema of a verb's output."
-    ),
+    "schema": Verb("regdem.cli.schemas:command", "Print the JSON Schema of a verb's output."),
 }
 """In the order of `regdem --help`."""
