@@ -110,8 +110,12 @@ def _text(report: dict[str, Any]) -> str:
     tools = table(
         ["tool", "version", "from", "path"],
         [
-            [tool["name"], tool["version"] or ("?" if tool["found"] else None)]
-            + [tool["origin"] or "not found", tool["path"]]
+            [
+                tool["name"],
+                tool["version"] or ("?" if tool["found"] else None),
+                tool["origin"] or "not found",
+                tool["path"],
+            ]
             for tool in report["tools"]
         ],
         left=4,
@@ -121,6 +125,7 @@ def _text(report: dict[str, Any]) -> str:
         f"driver {gpu['driver']}\n"
         for gpu in report["gpus"]
     )
+    gpus = gpus or "GPU: none found\n"
     library = report["driver_library"] or "not found"
     works = "".join(
         f"  {'yes' if item['works'] else 'no '}  {item['what']}"
@@ -130,7 +135,7 @@ def _text(report: dict[str, Any]) -> str:
     )
     return (
         f"Python {report['python']} on {report['platform']}\n\n{tools}\n"
-        f"{gpus or 'GPU: none found\n'}CUDA driver library: {library}\n"
+        f"{gpus}CUDA driver library: {library}\n"
         f"Instruction tables: {', '.join(report['instruction_tables']) or 'none'}\n"
         f"Limits known for: {', '.join(report['occupancy_archs'])}\n\nWhat works here:\n{works}"
     )
