@@ -1,0 +1,1 @@
+"""Kernels, inputs and the runner that measures variants of them; see README.md."""

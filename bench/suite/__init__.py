@@ -1,0 +1,1 @@
+"""What is measured: kernels with their launches and inputs, and the variants made of them."""

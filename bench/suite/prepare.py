@@ -1,0 +1,247 @@
+"""Builds every variant of every kernel on a machine that needs no GPU.
+
+The result is a folder with the cubins and `manifest.json`; it travels to the machine with the
+GPU. A variant that can't be made stays in the manifest with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.suite.cliffs import next_cliffs, resident_blocks
+from bench.suite.spec import KernelSpec
+from bench.suite.toolchain import (
+    ARCH,
+    Outcome,
+    Resources,
+    call,
+    compile_command,
+    inject_pragma,
+    nvcc_version,
+    parse_resources,
+    ptxas_command,
+    regdem_command,
+)
+from bench.suite.variants import DEFAULT, Build, Variant, suite_variants, ten_variants
+
+KERNELS = Path(__file__).resolve().parent.parent / "kernels"
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled build: the file, ptxas's report and the commands; or why there is none."""
+
+    path: Path | None
+    resources: Resources | None
+    commands: tuple[str, ...]
+    reason: str = ""
+    seconds: float = 0.0
+
+
+def _reason(outcome: Outcome) -> str:
+    lines = [line for line in (outcome.stderr + outcome.stdout).splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+    return (telling or lines or [f"exit status {outcome.status}"])[0][:400]
+
+
+def _portable(command: tuple[str, ...], out: Path) -> str:
+    """A command as anyone could type it: no paths of this machine."""
+    words: list[str] = []
+    for word in command:
+        word = word.replace(str(out) + "/", "").replace(str(KERNELS) + "/", "")
+        words.append(Path(word).name if word.startswith("/") else word)
+    return " ".join(words)
+
+
+def build(spec: KernelSpec, how: Build, out: Path) -> Built:
+    """Compiles one build of a kernel into `out`."""
+    source = KERNELS / spec.source
+    target = out / f"{spec.name}.{how.name}.cubin"
+    if source.suffix == ".cubin":
+        return Built(None, None, (), "shipped as a cubin: nothing to compile")
+    if not how.pragma:
+        done = call(
+            compile_command(source, target, kind="cubin", cap=how.cap, flags=spec.nvcc_flags)
+        )
+        commands = (_portable(done.command, out),)
+        seconds = done.seconds
+    else:
+        ptx = out / f"{spec.name}.{how.name}.ptx"
+        first = call(compile_command(source, ptx, kind="ptx", cap=None, flags=spec.nvcc_flags))
+        if not first.ok:
+            return Built(None, None, (_portable(first.command, out),), _reason(first))
+        try:
+            ptx.write_text(inject_pragma(ptx.read_text(), spec.kernel, spec.block, how.cap))
+        except ValueError as error:
+            return Built(None, None, (_portable(first.command, out),), str(error))
+        done = call(ptxas_command(ptx, target))
+        ptx.unlink()
+        commands = (_portable(first.command, out), _portable(done.command, out))
+        seconds = first.seconds + done.seconds
+    if not done.ok or not target.exists():
+        target.unlink(missing_ok=True)
+        return Built(None, None, commands, _reason(done), seconds)
+    resources = parse_resources(done.stderr + done.stdout, spec.kernel)
+    return Built(target, resources, commands, seconds=seconds)
+
+
+def rewrite_command(spec: KernelSpec, variant: Variant, source: Path, target: Path) -> list[str]:
+    """The `regdem` call of a rewritten variant."""
+    assert variant.rewrite is not None
+    how = variant.rewrite
+    command = [*regdem_command(), how.verb, str(source), "-o", str(target)]
+    command += ["--kernel", f"^{spec.kernel}$", "--threads", ",".join(map(str, spec.block))]
+    if how.registers is not None:
+        command += ["--registers", str(how.registers)]
+    if spec.dynamic_shared_bytes:
+        command += ["--dynamic-shared-bytes", str(spec.dynamic_shared_bytes)]
+    return [*command, *how.options, "--format", "json"]
+
+
+def _tool_error(outcome: Outcome) -> tuple[str, str]:
+    """(status, reason) of a failed `regdem` call."""
+    try:
+        error = json.loads(outcome.stdout)["error"]
+        return "refused", f"{error['code']}: {error['message']}"
+    except (json.JSONDecodeError, KeyError, TypeError):
+        pass
+    status = "refused" if outcome.status in (1, 2) else "failed"
+    return status, _reason(outcome)
+
+
+def _tool_summary(stdout: str, kernel: str) -> Record:
+    """The part of the tool's JSON that is kept: before, after, counts, checks, choice."""
+    try:
+        kernels: list[Record] = json.loads(stdout)["kernels"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return {}
+    for entry in kernels:
+        if entry.get("name") == kernel:
+            keys = ("before", "after", "inserted_instructions", "removed_instructions")
+            summary = {key: entry[key] for key in (*keys, "chosen", "checks") if key in entry}
+            summary["demoted"] = len(entry.get("demoted") or ())
+            summary["rematerialised"] = len(entry.get("rematerialised") or ())
+            return summary
+    return {}
+
+
+def _finish(record: Record, path: Path) -> Record:
+    data = path.read_bytes()
+    record["file"] = path.name
+    record["sha256"] = hashlib.sha256(data).hexdigest()
+    record["bytes"] = len(data)
+    record["status"] = "built"
+    return record
+
+
+def make_variant(spec: KernelSpec, variant: Variant, base: Built, out: Path) -> Record:
+    """Makes one variant from its build; the record says what came of it."""
+    record: Record = {
+        "name": variant.name,
+        "family": variant.family,
+        "status": "refused",
+        "reason": base.reason,
+        "commands": list(base.commands),
+        "build_seconds": round(base.seconds, 3),
+    }
+    if base.resources is not None:
+        record |= asdict(base.resources)
+    if base.path is None:
+        return record
+    if variant.rewrite is None:
+        return _finish(record, base.path)
+    target = out / f"{spec.name}.{variant.name}.cubin"
+    done = call(rewrite_command(spec, variant, base.path, target), cwd=out)
+    record["commands"].append(_portable(done.command, out))
+    record["rewrite_seconds"] = round(done.seconds, 3)
+    if not done.ok or not target.exists():
+        target.unlink(missing_ok=True)
+        record["status"], record["reason"] = _tool_error(done)
+        return record
+    record["tool"] = _tool_summary(done.stdout, spec.kernel)
+    after = record["tool"].get("after") or {}
+    if "registers_per_thread" in after:
+        record["registers"] = after["registers_per_thread"]
+    return _finish(record, target)
+
+
+def plan(spec: KernelSpec, default: Built) -> tuple[list[int], list[Variant]]:
+    """The next cliffs of a kernel's default build, and the variants to make."""
+    if default.resources is None:
+        return [], [DEFAULT]
+    facts = default.resources
+    shared = facts.static_shared_bytes + spec.dynamic_shared_bytes
+    cliffs = next_cliffs(spec.threads, facts.registers, shared, 3)
+    if spec.group == "ten":
+        return cliffs, ten_variants(cliffs)
+    return cliffs, suite_variants(cliffs, spills=facts.spill_store_bytes > 0)
+
+
+def prepare_kernel(spec: KernelSpec, out: Path, say: Callable[[str], None]) -> Record:
+    """Every variant of one kernel."""
+    builds: dict[Build, Built] = {DEFAULT.build: build(spec, DEFAULT.build, out)}
+    default = builds[DEFAULT.build]
+    cliffs, variants = plan(spec, default)
+    record: Record = {
+        "name": spec.name,
+        "kernel": spec.kernel,
+        "group": spec.group,
+        "source": spec.source,
+        "source_sha256": hashlib.sha256((KERNELS / spec.source).read_bytes()).hexdigest(),
+        "block": list(spec.block),
+        "dynamic_shared_bytes": spec.dynamic_shared_bytes,
+        "cliffs": cliffs,
+        "variants": [],
+    }
+    if default.resources is not None:
+        facts = default.resources
+        record["resident_blocks"] = resident_blocks(
+            spec.threads, facts.registers, facts.static_shared_bytes + spec.dynamic_shared_bytes
+        )
+    for variant in variants:
+        if variant.build not in builds:
+            builds[variant.build] = build(spec, variant.build, out)
+        made = make_variant(spec, variant, builds[variant.build], out)
+        record["variants"].append(made)
+        note = made["reason"] if made["status"] != "built" else f"{made.get('registers', '?')} regs"
+        say(f"{spec.name:22s} {variant.name:20s} {made['status']:8s} {note[:90]}")
+    used = {made.get("file") for made in record["variants"]}
+    for built in builds.values():
+        if built.path is not None and built.path.name not in used:
+            built.path.unlink(missing_ok=True)
+    return record
+
+
+def prepare(specs: list[KernelSpec], out: Path, *, jobs: int, say: Callable[[str], None]) -> Record:
+    """Makes all variants with `jobs` kernels at a time and writes `manifest.json`."""
+    out.mkdir(parents=True, exist_ok=True)
+    started = time.time()
+
+    def one(spec: KernelSpec) -> Record:
+        try:
+            return prepare_kernel(spec, out, say)
+        except Exception as error:  # one kernel must not end the run
+            say(f"{spec.name:22s} {'':20s} failed   {error!r}")
+            return {"name": spec.name, "variants": [], "error": repr(error)}
+
+    with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
+        kernels = list(pool.map(one, specs))
+    manifest: Record = {
+        "schema_version": 1,
+        "arch": ARCH,
+        "nvcc": nvcc_version(),
+        "prepared_unix_s": round(started),
+        "prepare_seconds": round(time.time() - started, 1),
+        "kernels": kernels,
+    }
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
