@@ -1,6 +1,7 @@
 """Cubins, byte for byte: ELF64, `.nv.info`, kernels, edits, and the files that contain cubins."""
 
 from regdem.binary.cubin import Cubin
+from regdem.binary.edit import KernelEdit
 from regdem.binary.info import InfoRecord
 from regdem.binary.kernel import (
     Annotation,
@@ -18,6 +19,7 @@ __all__ = [
     "Function",
     "InfoRecord",
     "Kernel",
+    "KernelEdit",
     "LineEntry",
     "Relocation",
 ]

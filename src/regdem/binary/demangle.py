@@ -8,43 +8,41 @@ arguments and parameters. A name that is not mangled is returned as it is.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import re
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 _MAX_LENGTH = 1 << 16
 
 
 @cache
 def _runtime() -> Callable[[bytes], str | None] | None:
-    names = ["libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib"]
-    for name in names:
+    for name in ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib"):
         try:
-            library = ctypes.CDLL(name)
-            demangle = library.__cxa_demangle
-            free = ctypes.CDLL(None).free
+            function = ctypes.CDLL(name).__cxa_demangle
+            release = ctypes.CDLL(None).free
         except (OSError, AttributeError):
             continue
-        demangle.restype = ctypes.c_void_p
-        demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        free.restype = None
-        free.argtypes = [ctypes.c_void_p]
-
-        def call(mangled: bytes) -> str | None:
-            status = ctypes.c_int()
-            pointer = demangle(mangled, None, None, ctypes.byref(status))
-            if not pointer:
-                return None
-            try:
-                if status.value != 0:
-                    return None
-                return ctypes.string_at(pointer).decode("utf-8", "backslashreplace")
-            finally:
-                free(pointer)
-
-        return call
+        function.restype = ctypes.c_void_p
+        function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        release.restype = None
+        release.argtypes = [ctypes.c_void_p]
+        return partial(_call, function, release)
     return None
+
+
+def _call(
+    function: Callable[..., int | None], release: Callable[..., None], mangled: bytes
+) -> str | None:
+    status = ctypes.c_int()
+    pointer = function(mangled, None, None, ctypes.byref(status))
+    if not pointer:
+        return None
+    try:
+        text = ctypes.string_at(pointer)
+        return text.decode("utf-8", "backslashreplace") if status.value == 0 else None
+    finally:
+        release(pointer)
 
 
 @lru_cache(maxsize=65536)
