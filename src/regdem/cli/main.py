@@ -92,7 +92,8 @@ def run(arguments: list[str]) -> int:
 def _invoke(arguments: list[str]) -> int:
     # click's own main() would exit with 1, the status of a failed check, on a broken pipe.
     try:
-        with cli.make_context("regdem", arguments) as context:
+        # click takes its list of arguments apart; the report of an error still needs ours.
+        with cli.make_context("regdem", list(arguments)) as context:
             result: Any = cli.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
