@@ -44,7 +44,6 @@ INPUTS = (
     "virtual_resources",
     "carveout_pct",
     "opt_in",
-    "unused",
 )
 OUTPUTS = (
     "status",
@@ -232,7 +231,6 @@ def launches(arch: str, count: int, seed: int) -> Table:
             generator.random(count) < 0.4, -1, generator.integers(0, 101, count)
         ),
         "opt_in": generator.random(count) < 0.8,
-        "unused": 0,
     }
     stacked = [np.broadcast_to(columns[name], count) for name in INPUTS]
     return np.ascontiguousarray(np.stack(stacked, axis=1), np.int32)

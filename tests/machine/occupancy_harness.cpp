@@ -1,6 +1,6 @@
 // Answers launches read from standard input with the vendor's own occupancy calculator.
 //
-// A record is 15 little-endian 32-bit integers (see `INPUTS` in header_oracle.py); the answer is 11
+// A record is 14 little-endian 32-bit integers (see `INPUTS` in header_oracle.py); the answer is 11
 // (`OUTPUTS`). Device properties come with the record, so that no GPU is needed.
 #include <cstdint>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include "cuda_occupancy.h"
 
 int main() {
-    std::vector<int32_t> in(15), out(11);
+    std::vector<int32_t> in(14), out(11);
     while (std::fread(in.data(), sizeof(int32_t), in.size(), stdin) == in.size()) {
         cudaOccDeviceProp device;
         device.computeMajor = in[0];
