@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--test", action="store_true", help="run the tests")
     parser.add_argument("rest", nargs="*", help="passed on to pytest, after --")
     arguments = parser.parse_args()
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036
         print("regdem needs Python 3.11 or later", file=sys.stderr)
         return 2
     os.chdir(ROOT)
