@@ -1,0 +1,261 @@
+"""The check of one rewritten kernel against its original: the phases, in order.
+
+    bytes -> views -> flow and graph of each -> slots -> alignment -> product -> dataflow
+                                                     layout, hazards
+
+Everything is read from the bytes of the two kernels; no hint of who rewrote what is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from regdem.binary.kernel import Kernel
+from regdem.check.align import Alignment, Side, align
+from regdem.check.dataflow import DataflowCheck, Programs, may_be_dropped, may_be_inserted
+from regdem.check.expressions import BlockShape, Expressions
+from regdem.check.findings import Check, Finding, Verdict, verdict_of
+from regdem.check.flow import BranchTable, flow_of
+from regdem.check.graph import Graph, StepFlow, build_graph
+from regdem.check.hazards import hazard_findings
+from regdem.check.layout import WINDOW_START, LayoutInput, check_layout, shapes_of
+from regdem.check.locals import private_words
+from regdem.check.places import FILE_BASE
+from regdem.check.product import Product, build_product
+from regdem.check.returns import ReturnAddresses, return_addresses
+from regdem.check.slots import SharedAccess, SlotMap, shared_accesses, slot_accesses
+from regdem.check.view import CodeView, view_of
+from regdem.errors import UnsupportedError
+
+SUPPORTED = ("sm_90",)
+
+
+class Program:
+    """One kernel with what is known of it alone."""
+
+    def __init__(self, kernel: Kernel, arch: str) -> None:
+        self.kernel = kernel
+        self.view: CodeView = view_of(kernel.name, kernel.code, arch)
+        tables = [
+            BranchTable(table.offset // 16, tuple(target // 16 for target in table.targets))
+            for table in kernel.branch_tables
+        ]
+        self.flow: StepFlow = flow_of(self.view, tables)
+        self.graph: Graph = build_graph(self.flow)
+        self.returns: ReturnAddresses = return_addresses(self.view, self.graph)
+
+
+def check_pair(
+    original: Kernel,
+    rewritten: Kernel,
+    arch: str = "sm_90",
+    *,
+    threads: int | tuple[int, int, int] | None = None,
+    dynamic_shared_bytes: int | None = None,
+    hazards: bool = True,
+) -> Verdict:
+    """Prove that `rewritten` does what `original` does, and has no hazard.
+
+    `threads` is the launch's block (a count for any shape of so many threads at most); without
+    it the kernel's own launch bounds count. `dynamic_shared_bytes` is the launch's dynamic shared
+    memory; without it, any size. What can't be checked is a finding.
+    """
+    if arch not in SUPPORTED:
+        raise UnsupportedError(f"the checker does not know {arch}", hint="it knows sm_90")
+    name = rewritten.name
+    try:
+        first, second = Program(original, arch), Program(rewritten, arch)
+    except UnsupportedError as error:
+        offset = -1 if error.offset is None else error.offset
+        finding = Finding(error.code, name, offset, error.message)
+        return Verdict(name, (finding,), {"dataflow": "failed"})
+    shapes, assumption = shapes_of(rewritten, threads)
+    expressions = Expressions()
+    accesses, slots = _slots(first, second, expressions, shapes)
+    flow_findings = _check_dataflow(first, second, slots)
+    layout = check_layout(
+        LayoutInput(
+            original,
+            rewritten,
+            first.view,
+            second.view,
+            accesses,
+            expressions,
+            shapes,
+            _dynamic(original, dynamic_shared_bytes),
+        )
+    )
+    results: dict[Check, Iterable[Finding]] = {"dataflow": flow_findings, "layout": layout}
+    if hazards:
+        results["hazards"] = hazard_findings(second.view, second.graph)
+    return verdict_of(name, results, [assumption] if accesses and assumption else [])
+
+
+def _dynamic(original: Kernel, given: int | None) -> int | None:
+    if given is None and original.uses_dynamic_shared is False:
+        return 0
+    return given
+
+
+def _slots(
+    first: Program, second: Program, expressions: Expressions, shapes: list[BlockShape]
+) -> tuple[list[SharedAccess], SlotMap]:
+    if not shapes:
+        return [], SlotMap()
+    accesses = shared_accesses(second.view, second.graph, expressions)
+    slots = slot_accesses(
+        accesses,
+        expressions,
+        shapes[0],
+        WINDOW_START + first.kernel.static_shared_bytes,
+        WINDOW_START + second.kernel.static_shared_bytes,
+    )
+    return [access for access in accesses if access.instruction in slots.words], slots
+
+
+def _check_dataflow(first: Program, second: Program, slots: SlotMap) -> list[Finding]:
+    private = _promoted(first, second)
+    alignment = align(
+        Side(first.view, _keys(first, {}), _anchors_of_original(first, private)),
+        Side(second.view, _keys(second, slots.words), _anchors_of_rewritten(second, slots)),
+    )
+    findings = _unmatched(first, second, alignment)
+    if findings:
+        return findings
+    findings = _check_pairs(first, second, alignment.pairs)
+    product, unequal = build_product(
+        first.view, first.flow, second.view, second.flow, alignment.pairs
+    )
+    findings += unequal
+    if product is None or findings:
+        return findings
+    findings += _check_functions(first, second, product)
+    findings += _check_uniform(first, second, product)
+    words = {j: tuple(_slot_place(s) for s in words) for j, words in slots.words.items()}
+    private = private_words(first.view, first.graph)
+    return (
+        findings
+        + DataflowCheck(Programs(first.view, second.view, private, words, product)).findings()
+    )
+
+
+def _slot_place(slot: int) -> int:
+    return 512 + slot
+
+
+def _promoted(first: Program, second: Program) -> dict[int, tuple[int, ...]]:
+    """Private local accesses of the original that the rewritten program may lack."""
+    private = private_words(first.view, first.graph)
+    kept = [i for i, memory in enumerate(second.view.memory) if memory == "local"]
+    if len(kept) == sum(memory == "local" for memory in first.view.memory):
+        return {}
+    still = {second.view.low[j] >> 40 for j in kept}
+    return {i: words for i, words in private.items() if first.view.low[i] >> 40 not in still}
+
+
+def _keys(program: Program, slots: dict[int, tuple[int, ...]]) -> list[Hashable]:
+    keys: list[Hashable] = list(program.view.masked)
+    for move in program.returns.call_of:
+        keys[move] = ("return address", program.view.masked[move] & ~(0xFFFFFFFF << 32))
+    for access in slots:
+        keys[access] = ("slot", access)
+    return keys
+
+
+def _anchors_of_original(first: Program, private: dict[int, tuple[int, ...]]) -> list[bool]:
+    return [
+        i in first.returns.call_of or not may_be_dropped(private, first.view, i)
+        for i in range(len(first.view))
+    ]
+
+
+def _anchors_of_rewritten(second: Program, slots: SlotMap) -> list[bool]:
+    return [
+        j in second.returns.call_of or not may_be_inserted(slots.words, second.view, j)
+        for j in range(len(second.view))
+    ]
+
+
+def _unmatched(first: Program, second: Program, alignment: Alignment) -> list[Finding]:
+    name = second.kernel.name
+    findings = [
+        Finding(
+            "missing_instruction",
+            name,
+            16 * i,
+            f"{first.view.name[i]} of the original has no counterpart (offset in the original)",
+        )
+        for i in alignment.unmatched_original[:5]
+    ]
+    findings += [
+        Finding(
+            "inserted_instruction",
+            name,
+            16 * j,
+            f"{second.view.name[j]} is neither the original's nor of a kind that may be inserted",
+        )
+        for j in alignment.unmatched_rewritten[:5]
+    ]
+    return findings
+
+
+def _check_pairs(first: Program, second: Program, pairs: list[tuple[int, int]]) -> list[Finding]:
+    """Return addresses and section-relative displacements of matched instructions."""
+    name = second.kernel.name
+    partner = dict(pairs)
+    findings: list[Finding] = []
+    for i, j in pairs:
+        call = first.returns.call_of.get(i)
+        if call is not None and partner.get(call) != second.returns.call_of.get(j):
+            message = "the return address is not that of the corresponding call"
+            findings.append(Finding("return_address", name, 16 * j, message))
+        if first.view.control[i] not in ("return", "indirect"):
+            continue
+        if first.view.target[i] != 0 or second.view.target[j] != 0:
+            message = f"{second.view.name[j]} is not relative to the start of the section"
+            findings.append(Finding("displacement", name, 16 * j, message))
+    return findings
+
+
+def _check_functions(first: Program, second: Program, product: Product) -> list[Finding]:
+    """Every function symbol must have moved with its code."""
+    cuts: set[tuple[int, int]] = set()
+    i = j = 0
+    for a, b in product.steps:
+        cuts.add((i, j))
+        i += a >= 0
+        j += b >= 0
+    moved = {function.name: function.offset // 16 for function in second.kernel.functions}
+    return [
+        Finding("function_symbol", second.kernel.name, function.offset, "a symbol did not move")
+        for function in first.kernel.functions
+        if (function.offset // 16, moved.get(function.name, -1)) not in cuts
+    ]
+
+
+def _check_uniform(first: Program, second: Program, product: Product) -> list[Finding]:
+    """Uniform registers belong to the warp, not to the thread that takes a path.
+
+    The state follows one thread, so they must keep their numbers, and inserted instructions may
+    write them only before control can diverge.
+    """
+    view = second.view
+    end = product.graph.end[0]
+    findings: list[Finding] = []
+    for k, (i, j) in enumerate(product.steps):
+        if j < 0:
+            continue
+        if i < 0 and k >= end and any(_is_uniform(place) for place in view.writes[j]):
+            message = f"{view.name[j]} writes a uniform register where threads may have diverged"
+            findings.append(Finding("uniform_write", view.kernel, 16 * j, message))
+        if i >= 0 and any(
+            a.first != b.first and a.file in (1, 3)
+            for a, b in zip(first.view.rows[i], view.rows[j], strict=True)
+        ):
+            message = f"{view.name[j]} names another uniform register than the original"
+            findings.append(Finding("uniform_renamed", view.kernel, 16 * j, message))
+    return findings
+
+
+def _is_uniform(place: int) -> bool:
+    return FILE_BASE[1] <= place < FILE_BASE[2] or place >= FILE_BASE[3]

@@ -1,0 +1,312 @@
+"""What is in flight at each point of a program: the timing side of the hazard check.
+
+Model of one warp of sm_70 and later, as far as correctness goes:
+
+- an instruction issues; the next one issues at least `stall` cycles later (at least one);
+- a *fixed-latency* instruction's result is in its register a known number of cycles after issue,
+  and nothing waits for it: a consumer that comes too early reads the old value;
+- a *variable-latency* instruction tells by a scoreboard: its write scoreboard counts up at issue
+  and down when the result is there, its read scoreboard when the operands have been read. An
+  instruction with a wait mask issues when all the scoreboards named are zero. `DEPBAR.LE SBn, k`
+  waits until at most k are outstanding;
+- instructions of one *order group* finish in order, so a wait for a later one covers earlier ones
+  that name no scoreboard; ptxas relies on it;
+- the scoreboard is raised late: an instruction that waits for it must come at least
+  `SCOREBOARD_DELAY_CYCLES` behind the one that sets it.
+
+A state holds the producers that may still be in flight, over all paths to a point, each with the
+least number of cycles since its issue; where paths join, sets are united and ages take the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from regdem.check.graph import Graph, closure_over_calls, solve
+from regdem.check.view import CodeView
+
+SCOREBOARD_DELAY_CYCLES = 2
+"""Measured on H200: at 1 a wait may miss the scoreboard; ptxas never goes below 2."""
+LONGEST_FIXED_CYCLES = 48
+"""No fixed-latency result takes longer; older ones are forgotten."""
+UNCOVERED = 1 << 7
+"""A pending access that no scoreboard covers yet."""
+_SCOREBOARDS = 6
+_MANY = 63
+
+
+@dataclass
+class Outstanding:
+    """A variable-latency instruction in flight.
+
+    `write` and `read` are masks of the scoreboards that still guard its results and its operands
+    (bit 7: none does); `later_write` and `later_read` count later instructions on the same
+    scoreboard, for DEPBAR.
+    """
+
+    write: int
+    read: int
+    later_write: int = 0
+    later_read: int = 0
+
+
+@dataclass
+class InFlight:
+    """Ages are issue times relative to now, as numbers <= 0."""
+
+    fixed: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    reading: dict[int, int] = field(default_factory=dict[int, int])
+    variable: dict[int, Outstanding] = field(default_factory=dict[int, Outstanding])
+    set_at: dict[int, int] = field(default_factory=dict[int, int])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Per instruction, what the model needs to know.
+
+    `group[i]` is the order group of a variable-latency instruction, -1 for a fixed-latency one.
+    `operands[i]` are (mask of places, role word) of every operand read, the guard included.
+    `depbar[i]` is (scoreboard, count) of a DEPBAR.LE, else None.
+    """
+
+    stall: list[int]
+    wait: list[int]
+    write_scoreboard: list[int]
+    read_scoreboard: list[int]
+    group: list[int]
+    reads: list[int]
+    writes: list[int]
+    operands: list[tuple[tuple[int, str], ...]]
+    depbar: list[tuple[int, int] | None]
+
+
+class Observer(Protocol):
+    """Who is told about every dependence; ages in cycles."""
+
+    def fixed(self, kind: str, producer: int, consumer: int, role: str, age: int) -> None:
+        """`consumer` depends on fixed-latency `producer`, issued `age` cycles before."""
+        ...
+
+    def pending(self, kind: str, producer: int, consumer: int, scoreboards: int) -> None:
+        """`consumer` issues while an access of variable-latency `producer` is in flight."""
+        ...
+
+    def early_wait(self, scoreboard: int, consumer: int, age: int) -> None:
+        """`consumer` waits for a scoreboard set fewer cycles before than it takes to be raised."""
+        ...
+
+
+class Pipeline:
+    """The domain of the fixpoint; `observe` walks the result once."""
+
+    def __init__(self, view: CodeView, timing: Timing, graph: Graph) -> None:
+        self.view = view
+        self.timing = timing
+        self.graph = graph
+        self._made: dict[int, int] = (
+            closure_over_calls(graph, lambda i: 1 << i) if graph.sites else {}
+        )
+
+    def observe(self, observer: Observer) -> None:
+        """Solve, then report every dependence along every path to `observer`."""
+        states = solve(self.graph, self, InFlight()).at
+        for block in sorted(states):
+            self._run(block, states[block], observer)
+
+    # -- domain -------------------------------------------------------------------------------
+
+    def transfer(self, block: int, state: InFlight) -> InFlight:
+        """What is in flight behind `block`."""
+        return self._run(block, state, None)
+
+    def edge(self, block: int, state: InFlight, taken: bool) -> InFlight:
+        """Edges cost nothing: the branch's stall counts on both."""
+        del block, taken
+        return state
+
+    def meet(self, state: InFlight, other: InFlight) -> tuple[InFlight, bool]:
+        """What may be in flight on either path."""
+        fixed = dict(state.fixed)
+        for i, (time, places) in other.fixed.items():
+            mine = fixed.get(i)
+            fixed[i] = (time, places) if mine is None else (max(time, mine[0]), places | mine[1])
+        reading = _latest(state.reading, other.reading)
+        variable = dict(state.variable)
+        for i, theirs in other.variable.items():
+            mine = variable.get(i)
+            variable[i] = (
+                theirs
+                if mine is None
+                else Outstanding(
+                    mine.write | theirs.write,
+                    mine.read | theirs.read,
+                    min(mine.later_write, theirs.later_write),
+                    min(mine.later_read, theirs.later_read),
+                )
+            )
+        met = InFlight(fixed, reading, variable, _latest(state.set_at, other.set_at))
+        return met, met != state
+
+    def after_call(self, block: int, before: InFlight, returned: InFlight) -> InFlight:
+        """What the callee left, and what was in flight before this call and still is."""
+        made = self._made[self.graph.callee(block)]
+        return InFlight(
+            {i: e for i, e in returned.fixed.items() if made >> i & 1 or i in before.fixed},
+            {i: e for i, e in returned.reading.items() if made >> i & 1 or i in before.reading},
+            {i: e for i, e in returned.variable.items() if made >> i & 1 or i in before.variable},
+            returned.set_at,
+        )
+
+    # -- one block ----------------------------------------------------------------------------
+
+    def _run(self, block: int, state: InFlight, observer: Observer | None) -> InFlight:
+        timing = self.timing
+        now = 0
+        fixed = dict(state.fixed)
+        reading = dict(state.reading)
+        variable = {i: Outstanding(**vars(e)) for i, e in state.variable.items()}
+        set_at = dict(state.set_at)
+        for i in range(self.graph.start[block], self.graph.end[block]):
+            wait = timing.wait[i]
+            bar = timing.depbar[i]
+            if wait:
+                _wait(variable, wait)
+                if observer is not None:
+                    for scoreboard, time in set_at.items():
+                        if wait >> scoreboard & 1 and now - time < SCOREBOARD_DELAY_CYCLES:
+                            observer.early_wait(scoreboard, i, now - time)
+            if bar is not None:
+                _depbar(variable, *bar)
+            reads, writes = timing.reads[i], timing.writes[i]
+            if observer is not None:
+                self._report(i, now, fixed, reading, variable, observer)
+            if writes:
+                self._overwrite(i, writes, fixed)
+            if timing.group[i] < 0:
+                if writes:
+                    fixed[i] = (now, writes)
+                if reads:
+                    reading[i] = now
+            else:
+                self._issue_variable(i, variable)
+            for scoreboard in (timing.write_scoreboard[i], timing.read_scoreboard[i]):
+                if scoreboard < _SCOREBOARDS:
+                    set_at[scoreboard] = now
+            now += max(1, timing.stall[i])
+            if len(fixed) > 2 * LONGEST_FIXED_CYCLES:
+                fixed = {p: e for p, e in fixed.items() if now - e[0] <= LONGEST_FIXED_CYCLES}
+            if len(reading) > 2 * LONGEST_FIXED_CYCLES:
+                reading = {p: t for p, t in reading.items() if now - t <= LONGEST_FIXED_CYCLES}
+        return InFlight(
+            {
+                p: (time - now, places)
+                for p, (time, places) in fixed.items()
+                if now - time <= LONGEST_FIXED_CYCLES
+            },
+            {p: t - now for p, t in reading.items() if now - t <= 4},
+            variable,
+            {s: t - now for s, t in set_at.items() if now - t < SCOREBOARD_DELAY_CYCLES},
+        )
+
+    def _overwrite(self, i: int, writes: int, fixed: dict[int, tuple[int, int]]) -> None:
+        """Later readers see this write, not older ones (unless it is guarded)."""
+        if self.view.guard[i] >= 0:
+            return
+        for producer, (time, places) in list(fixed.items()):
+            if places & writes:
+                left = places & ~writes
+                if left:
+                    fixed[producer] = (time, left)
+                else:
+                    del fixed[producer]
+
+    def _issue_variable(self, i: int, variable: dict[int, Outstanding]) -> None:
+        timing = self.timing
+        write, read = timing.write_scoreboard[i], timing.read_scoreboard[i]
+        group = timing.group[i]
+        has_write, has_read = write < _SCOREBOARDS, read < _SCOREBOARDS
+        for p, entry in variable.items():
+            if has_write and entry.write >> write & 1:
+                entry.later_write = min(_MANY, entry.later_write + 1)
+            if has_read and entry.read >> read & 1:
+                entry.later_read = min(_MANY, entry.later_read + 1)
+            if timing.group[p] != group:
+                continue
+            if entry.write & UNCOVERED and has_write:
+                entry.write = entry.write & ~UNCOVERED | 1 << write
+            if entry.read & UNCOVERED and (has_read or has_write):
+                entry.read = entry.read & ~UNCOVERED | 1 << (read if has_read else write)
+        pending_write = (1 << write if has_write else UNCOVERED) if timing.writes[i] else 0
+        pending_read = 0
+        if timing.reads[i]:
+            pending_read = 1 << read if has_read else 1 << write if has_write else UNCOVERED
+        if pending_write or pending_read:
+            variable[i] = Outstanding(pending_write, pending_read)
+
+    def _report(
+        self,
+        i: int,
+        now: int,
+        fixed: dict[int, tuple[int, int]],
+        reading: dict[int, int],
+        variable: dict[int, Outstanding],
+        observer: Observer,
+    ) -> None:
+        timing = self.timing
+        reads, writes = timing.reads[i], timing.writes[i]
+        both = reads | writes
+        for producer, (time, places) in fixed.items():
+            if not places & both:
+                continue
+            if places & reads:
+                for operand, role in timing.operands[i]:
+                    if places & operand:
+                        observer.fixed("RAW", producer, i, role, now - time)
+            if places & writes:
+                observer.fixed("WAW", producer, i, "", now - time)
+        if writes:
+            for producer, time in reading.items():
+                if timing.reads[producer] & writes:
+                    observer.fixed("WAR", producer, i, "", now - time)
+        for producer, entry in variable.items():
+            if entry.write and timing.writes[producer] & both:
+                kind = "RAW" if timing.writes[producer] & reads else "WAW"
+                observer.pending(kind, producer, i, entry.write)
+            if entry.read and writes and timing.reads[producer] & writes:
+                observer.pending("WAR", producer, i, entry.read)
+
+
+def _latest(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
+    joined = dict(a)
+    for key, time in b.items():
+        joined[key] = max(time, joined.get(key, time))
+    return joined
+
+
+def _wait(variable: dict[int, Outstanding], wait: int) -> None:
+    _clear(variable, lambda _: wait, lambda _: wait)
+
+
+def _depbar(variable: dict[int, Outstanding], scoreboard: int, count: int) -> None:
+    bit = 1 << scoreboard
+    _clear(
+        variable,
+        lambda entry: bit if entry.later_write >= count else 0,
+        lambda entry: bit if entry.later_read >= count else 0,
+    )
+
+
+_Mask = Callable[[Outstanding], int]
+
+
+def _clear(variable: dict[int, Outstanding], writes: _Mask, reads: _Mask) -> None:
+    for p, entry in list(variable.items()):
+        if entry.write:
+            entry.write &= ~writes(entry)
+            if not entry.write:
+                entry.read = 0  # a result is there only after its operands were read
+        entry.read &= ~reads(entry)
+        if not entry.write and not entry.read:
+            del variable[p]
