@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regdem.binary import Cubin, Kernel
 from regdem.cli.options import KernelPattern
 from regdem.cli.output import read_input
 from regdem.errors import UsageError
+
+if TYPE_CHECKING:
+    from regdem.program.program import Program
 
 
 def cubin_kernels(
@@ -62,3 +67,16 @@ def cluster_blocks(kernel: Kernel) -> int:
         return 1
     x, y, z = kernel.cluster
     return max(1, x * y * z)
+
+
+def kernel_program(kernel: Kernel) -> Program:
+    """The kernel's control-flow graph.
+
+    Raises UnsupportedError, naming the kernel, for code that regdem does not understand.
+    """
+    from regdem.isa import decode
+    from regdem.program.program import build
+
+    functions = [(entry.name, entry.offset, entry.size) for entry in kernel.functions]
+    tables = {entry.offset: entry.targets for entry in kernel.branch_tables}
+    return build(kernel.name, decode(kernel.code, kernel.arch), functions, tables)

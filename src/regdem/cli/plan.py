@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from regdem.cli.options import (
+    KernelPattern,
     arch_option,
     debug_option,
     dynamic_shared_option,
+    kernel_option,
     output_options,
     threads_option,
 )
@@ -20,12 +24,18 @@ from regdem.errors import UsageError
 from regdem.machine import (
     BlockShape,
     Latency,
+    Launch,
     RegisterBudget,
     known_archs,
     occupancy,
     register_budget,
 )
+from regdem.machine.capability import assumed
 from regdem.machine.staircase import html_fragment, text_staircase
+
+if TYPE_CHECKING:
+    from regdem.analysis.loop_demand import LoopDemand
+    from regdem.binary import Kernel
 
 EPILOG = """
 Little's law: warps = schedulers * ceil(latency / (issue cycles per load * loads in flight * ILP)).
@@ -33,10 +43,38 @@ It says what the latency asks for; a kernel bound by bandwidth or by issue gains
 """
 
 
+@dataclass(frozen=True)
+class KernelPlan:
+    """A kernel's budget and the loops it was made from; `ruling` needs the most warps."""
+
+    name: str
+    demangled_name: str
+    budget: RegisterBudget
+    demands: tuple[LoopDemand, ...]
+    ruling: LoopDemand | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "name": self.name,
+            "demangled_name": self.demangled_name,
+            **self.budget.to_dict(),
+            "loops": [demand.to_dict() for demand in self.demands],
+            "ruling_loop_offset": None if self.ruling is None else self.ruling.start_offset,
+        }
+
+
 @click.command("plan", epilog=EPILOG, short_help="Backward from a latency to a register budget.")
+@click.argument("file", required=False)
 @arch_option(allow_all=True)
 @threads_option()
-@click.option("--latency-cycles", type=float, metavar="L", help="From a load to its first use.")
+@kernel_option
+@click.option(
+    "--latency-cycles",
+    type=float,
+    metavar="L",
+    help="From a load to its value; with FILE 600 if not given.",
+)
 @click.option(
     "--issue-cycles-per-load",
     type=float,
@@ -49,15 +87,17 @@ It says what the latency asks for; a kernel bound by bandwidth or by issue gains
 )
 @click.option("--warps", type=int, metavar="W", help="Warps needed per SM, in place of a latency.")
 @click.option("--registers", type=int, metavar="R", help="The kernel's count, to compare with.")
-@click.option("--static-shared-bytes", type=int, default=0, metavar="S", help="Per block. [0]")
+@click.option("--static-shared-bytes", type=int, metavar="S", help="Per block. [0]")
 @dynamic_shared_option
-@click.option("--barriers", type=int, default=0, metavar="B", help="Named barriers. [0]")
+@click.option("--barriers", type=int, metavar="B", help="Named barriers. [0]")
 @output_options("text", "json", "html")
 @debug_option
 def command(
     *,
+    file: str | None,
     arch: str | None,
     threads: BlockShape | None,
+    kernel: KernelPattern | None,
     output: Output,
     latency_cycles: float | None,
     issue_cycles_per_load: float | None,
@@ -66,22 +106,126 @@ def command(
     warps: int | None,
     **numbers: Any,
 ) -> None:
-    """Work backward from the latency to hide: warps needed, register budget, and why."""
+    """Work backward from the latency to hide: warps needed, register budget, and why.
+
+    From numbers (--arch, --threads and a latency), or from the innermost loops of the kernels of
+    FILE: instructions and loads are counted there, and waits on their scoreboards.
+    """
+    if file is not None:
+        if issue_cycles_per_load is not None or ilp is not None or loads_in_flight is not None:
+            raise UsageError("with a FILE, issue cycles and loads are read from its loops")
+        if arch == "all":
+            raise UsageError("--arch all compares numbers, not files", file=file)
+        plans, head = _of_file(file, kernel, arch, threads, latency_cycles, warps, numbers)
+        _emit_kernels(output, plans, head)
+        return
     if arch is None or threads is None:
-        raise UsageError("--arch and --threads are needed")
+        raise UsageError("--arch and --threads are needed", hint="or give a FILE")
     latency = _latency(latency_cycles, issue_cycles_per_load, ilp, loads_in_flight)
-    archs = known_archs() if arch == "all" else (arch,)
     budgets = [
-        register_budget(
-            occupancy(name, threads.threads, **numbers).launch, latency=latency, warps=warps
-        )
-        for name in archs
+        register_budget(_launch(name, threads.threads, numbers), latency=latency, warps=warps)
+        for name in (known_archs() if arch == "all" else (arch,))
     ]
     output.emit(
         text=lambda: _text(budgets),
         json=lambda: dump_json(envelope(_body(budgets, compared=arch == "all"))),
         html=lambda: html_page("Register budget", "\n".join(map(_html, budgets))),
     )
+
+
+def _launch(arch: str, threads: int, numbers: dict[str, Any]) -> Launch:
+    given = {key: value for key, value in numbers.items() if value is not None}
+    return occupancy(arch, threads, **given).launch
+
+
+def _of_file(
+    path: str,
+    pattern: KernelPattern | None,
+    arch: str | None,
+    threads: BlockShape | None,
+    latency_cycles: float | None,
+    warps: int | None,
+    numbers: dict[str, Any],
+) -> tuple[list[KernelPlan], dict[str, Any]]:
+    from regdem.cli.kernels import block_threads, cubin_kernels
+
+    cubin, kernels, data = cubin_kernels(path, pattern)
+    plans: list[KernelPlan] = []
+    for kernel in kernels:
+        read = {
+            "registers": kernel.registers_per_thread,
+            "static_shared_bytes": kernel.static_shared_bytes,
+            "barriers": kernel.barriers,
+        }
+        values = read | {key: value for key, value in numbers.items() if value is not None}
+        count = threads.threads if threads else block_threads(kernel, path)
+        launch = _launch(arch or cubin.arch, count, values)
+        plans.append(_plan_kernel(kernel, launch, latency_cycles, warps))
+    return plans, envelope({}, path=path, data=data)
+
+
+def _plan_kernel(
+    kernel: Kernel, launch: Launch, latency_cycles: float | None, warps: int | None
+) -> KernelPlan:
+    """The budget that the neediest of the deepest loops asks for."""
+    if warps is not None:
+        budget = register_budget(launch, warps=warps)
+        return KernelPlan(kernel.name, kernel.demangled_name, budget, (), None)
+    from regdem.analysis.loop_demand import loop_demands
+    from regdem.cli.kernels import kernel_program
+
+    cycles = assumed("global_latency_cycles")[0] if latency_cycles is None else latency_cycles
+    demands = loop_demands(kernel_program(kernel))
+    deepest = max(demand.depth for demand in demands)
+    schedulers = launch.sm.sub_partitions
+    ruling = max(
+        (demand for demand in demands if demand.depth == deepest),
+        key=lambda demand: _loop_latency(demand, cycles).warps_needed(schedulers),
+    )
+    budget = register_budget(launch, latency=_loop_latency(ruling, cycles))
+    return KernelPlan(kernel.name, kernel.demangled_name, budget, demands, ruling)
+
+
+def _loop_latency(demand: LoopDemand, cycles: float) -> Latency:
+    if demand.loads == 0:
+        # Nothing to wait for but its own pipes: cover the stall counts.
+        return Latency(max(1, demand.stall_cycles), demand.instructions)
+    return Latency(cycles, demand.issue_cycles_per_load, loads_in_flight=demand.loads_in_flight)
+
+
+def _emit_kernels(output: Output, plans: list[KernelPlan], head: dict[str, Any]) -> None:
+    output.emit(
+        text=lambda: "\n".join(_kernel_text(plan) for plan in plans),
+        json=lambda: dump_json(head | {"kernels": [plan.to_dict() for plan in plans]}),
+        html=lambda: html_page(
+            "Register budgets",
+            "\n".join(
+                f"<h2><code>{escape(plan.demangled_name)}</code></h2>"
+                f"<p>{escape(_ruling_text(plan))}</p>{_html(plan.budget)}"
+                for plan in plans
+            ),
+        ),
+    )
+
+
+def _kernel_text(plan: KernelPlan) -> str:
+    return f"{plan.demangled_name}\n{_ruling_text(plan)}\n{_text([plan.budget])}"
+
+
+def _ruling_text(plan: KernelPlan) -> str:
+    demand = plan.ruling
+    if demand is None:
+        return "From the warps given."
+    where = (
+        f"Loop 0x{demand.start_offset:x} to 0x{demand.end_offset:x} (depth {demand.depth})"
+        if demand.depth
+        else "No loop; the whole kernel"
+    )
+    counts = f"{where}: {demand.instructions} instructions, {demand.loads} loads"
+    if demand.loads == 0:
+        return f"{counts}; only the pipes' own latencies to hide."
+    times = "once" if demand.stalls == 1 else f"{demand.stalls} times"
+    return f"{counts}, waiting for them {times}."
 
 
 def _latency(

@@ -113,3 +113,9 @@ def sources(arch: str, field: str) -> tuple[str, ...]:
         raise UsageError(f"no limit is called {field!r}", hint=", ".join(data["field"]))
     special = data["arch"][limits(arch).arch].get("sources", {})
     return tuple(data["source"][name] for name in special.get(key, data["field"][key]["source"]))
+
+
+def assumed(name: str) -> tuple[int, str]:
+    """A value that is assumed for every architecture, and where it comes from."""
+    entry = _data()["assumed"][name]
+    return entry["value"], entry["source"]
