@@ -34,7 +34,7 @@ from regdem.binary.info import InfoRecord, move_record, pack_info, parse_info
 from regdem.binary.kernel import Annotation, Kernel
 from regdem.binary.layout import NewSection, rebuild
 from regdem.binary.lines import MovedSection, address_map, move_lines
-from regdem.errors import UnsupportedError, UsageError
+from regdem.errors import InputError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from regdem.binary.cubin import Cubin
@@ -68,7 +68,15 @@ class KernelEdit:
 
 def apply_edit(cubin: Cubin, kernel: Kernel, edit: KernelEdit) -> elf.ElfImage:
     """The image with one kernel replaced; see the module."""
-    return _Edit(cubin, kernel, edit).image()
+    try:
+        return _Edit(cubin, kernel, edit).image()
+    except (struct.error, IndexError, OverflowError) as error:
+        # A damaged file can parse and still hold numbers that no table can be rebuilt from.
+        raise InputError(
+            f"the file's tables contradict each other ({error})",
+            file=cubin.name or None,
+            kernel=kernel.name,
+        ) from error
 
 
 class _Edit:
@@ -230,7 +238,8 @@ class _Edit:
         section = self.source.by_name.get(f".nv.constant2.{self.kernel.name}")
         if section is None or any(table.table_offset is None for table in tables):
             raise self._refusal("the targets of an indirect branch are not in a jump table")
-        words = np.frombuffer(self.source.content(section), "<u4").copy()
+        content = self.source.content(section)
+        words = np.frombuffer(content[: len(content) & ~3], "<u4").copy()
         marked: set[int] = set()
         for table in tables:
             places = _occurrences(words, table.targets)
@@ -239,7 +248,7 @@ class _Edit:
             marked.update(p + i for p in places for i in range(len(table.targets)))
         for place in marked:
             words[place] = self.move_target(int(words[place]))
-        self.contents[section.index] = words.tobytes()
+        self.contents[section.index] = words.tobytes() + content[len(content) & ~3 :]
 
     def _move_debug(self) -> None:
         self._moved: dict[int, MovedSection] = {}

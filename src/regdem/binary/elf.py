@@ -327,7 +327,7 @@ def _check_extent(data: bytes, row: tuple[int, ...], what: str) -> None:
             raise InputError(f"{what} lies outside the file")
     elif offset + size > len(data):
         raise InputError(f"{what} lies outside the file", hint="the file is truncated or damaged")
-    if alignment & (alignment - 1) or alignment > 1 << 20:
+    if alignment & (alignment - 1) or alignment > 1 << 16:
         raise InputError(f"{what} has an illegal alignment")
 
 
@@ -343,4 +343,6 @@ def _parse_segments(data: bytes, header: ElfHeader) -> tuple[Segment, ...]:
     for segment in segments:
         if segment.offset + segment.file_size > len(data):
             raise InputError("a program segment lies outside the file")
+        if segment.memory_size > 1 << 40:
+            raise InputError("a program segment has an impossible size")
     return tuple(segments)
