@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ def cubin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+def has_instruction_table() -> bool:
+    tables = resources.files("regdem.isa").joinpath("tables")
+    return any(entry.name.startswith("sm_90") for entry in tables.iterdir())
+
+
 def kernels(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     assert run([*arguments, "--format", "json"]) == 0
     value = json.loads(capsys.readouterr().out)
@@ -72,3 +78,33 @@ def test_what_the_file_does_not_say_is_asked_for(
     both = kernels(["occupancy", str(cubin), "--threads", "64"], capsys)
     assert sorted(entry["name"] for entry in both) == ["first", "second"]
     assert run(["occupancy", str(cubin), "--kernel", "(", "--threads", "64"]) == 2
+
+
+def test_the_shipped_example(example_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (entry,) = kernels(["occupancy", str(example_path), "--threads", "256"], capsys)
+    assert (entry["registers"], entry["active_warps"]) == (48, 40)
+    assert entry["reach"][0]["registers_to_remove"] == 8
+    assert run(["occupancy", str(example_path), "--threads", "256", "--format", "html"]) == 0
+    assert "<svg" in capsys.readouterr().out
+
+
+def test_budget_from_the_loops_of_a_file(
+    example_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not has_instruction_table():
+        pytest.skip("no instruction table for sm_90")
+    plan = ["plan", str(example_path), "--threads", "256"]
+    (entry,) = kernels(plan, capsys)
+    (loop,) = entry["loops"]
+    assert loop["depth"] == 1
+    assert loop["loads"] >= loop["stalls"] >= 1
+    assert entry["ruling_loop_offset"] == loop["start_offset"]
+    # Longer latency never needs fewer warps.
+    (slower,) = kernels([*plan, "--latency-cycles", "6000"], capsys)
+    assert slower["warps_needed"] > entry["warps_needed"]
+    assert slower["register_budget"] <= entry["register_budget"]
+    (given,) = kernels([*plan, "--warps", "32"], capsys)
+    assert given["register_budget"] == 64
+    assert run(plan) == 0
+    assert "Loop 0x" in capsys.readouterr().out
+    assert run([*plan, "--ilp", "2"]) == 2

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regdem
@@ -139,7 +139,6 @@ launch_strategy = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(launch_strategy)
 def test_each_cliff_is_a_cliff(launch: Launch) -> None:
     rows = cliff_table(launch)
@@ -164,7 +163,6 @@ def test_each_cliff_is_a_cliff(launch: Launch) -> None:
         assert slots <= row.free_shared_bytes_per_block < slots + 128 * held.warps_per_block
 
 
-@settings(max_examples=60, deadline=None)
 @given(launch_strategy, st.integers(1, 32))
 def test_reach_is_exactly_what_is_needed(launch: Launch, blocks: int) -> None:
     row = reach_blocks(launch, blocks)
