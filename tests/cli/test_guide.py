@@ -19,8 +19,8 @@ def examples() -> list[tuple[str, list[str]]]:
         text = line[4:]
         if line.startswith("    $ regdem "):
             found.append((text.removeprefix("$ regdem "), []))
-        elif line.startswith("    ") and found and text != "...":
-            found[-1][1].append(text)
+        elif line.startswith("    ") and found:
+            found[-1][1].extend([] if text == "..." else [text])
         elif line and found and found[-1][0]:
             found.append(("", []))
     return [(command, lines) for command, lines in found if command]
