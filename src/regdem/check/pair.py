@@ -36,11 +36,7 @@ class Program:
     def __init__(self, kernel: Kernel, arch: str) -> None:
         self.kernel = kernel
         self.view: CodeView = view_of(kernel.name, kernel.code, arch)
-        tables = [
-            BranchTable(table.offset // 16, tuple(target // 16 for target in table.targets))
-            for table in kernel.branch_tables
-        ]
-        self.flow: StepFlow = flow_of(self.view, tables)
+        self.flow: StepFlow = flow_of(self.view, _tables(kernel))
         self.graph: Graph = build_graph(self.flow)
         self.returns: ReturnAddresses = return_addresses(self.view, self.graph)
 
@@ -89,6 +85,30 @@ def check_pair(
     if hazards:
         results["hazards"] = hazard_findings(second.view, second.graph)
     return verdict_of(name, results, [assumption] if accesses and assumption else [])
+
+
+def check_hazards(kernel: Kernel, arch: str = "sm_90") -> list[Finding]:
+    """Hazards of one kernel on its own, in code order.
+
+    Raises `UnsupportedError` where the kernel has an instruction or control flow that is not
+    understood.
+    """
+    view, graph = _alone(kernel, arch)
+    return hazard_findings(view, graph, arch)
+
+
+def _alone(kernel: Kernel, arch: str) -> tuple[CodeView, Graph]:
+    if arch not in SUPPORTED:
+        raise UnsupportedError(f"the checker does not know {arch}", hint="it knows sm_90")
+    view = view_of(kernel.name, kernel.code, arch)
+    return view, build_graph(flow_of(view, _tables(kernel)))
+
+
+def _tables(kernel: Kernel) -> list[BranchTable]:
+    return [
+        BranchTable(table.offset // 16, tuple(target // 16 for target in table.targets))
+        for table in kernel.branch_tables
+    ]
 
 
 def _dynamic(original: Kernel, given: int | None) -> int | None:

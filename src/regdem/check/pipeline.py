@@ -9,8 +9,8 @@ Model of one warp of sm_70 and later, as far as correctness goes:
   and down when the result is there, its read scoreboard when the operands have been read. An
   instruction with a wait mask issues when all the scoreboards named are zero. `DEPBAR.LE SBn, k`
   waits until at most k are outstanding;
-- instructions of one *order group* finish in order, so a wait for a later one covers earlier ones
-  that name no scoreboard; ptxas relies on it;
+- instructions of one *order group* deliver results in order, and those of one *read group* read
+  their operands in order, so a wait for a later one covers earlier ones; ptxas relies on both;
 - the scoreboard is raised late: an instruction that waits for it must come at least
   `SCOREBOARD_DELAY_CYCLES` behind the one that sets it.
 
@@ -20,20 +20,23 @@ least number of cycles since its issue; where paths join, sets are united and ag
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from regdem.check.graph import Graph, closure_over_calls, solve
+from regdem.check.scoreboards import (
+    OVER,
+    SCOREBOARDS,
+    after_wait,
+    also_covered,
+    covered_by,
+)
 from regdem.check.view import CodeView
 
 SCOREBOARD_DELAY_CYCLES = 2
 """Measured on H200: at 1 a wait may miss the scoreboard; ptxas never goes below 2."""
 LONGEST_FIXED_CYCLES = 48
 """No fixed-latency result takes longer; older ones are forgotten."""
-UNCOVERED = 1 << 7
-"""A pending access that no scoreboard covers yet."""
-_SCOREBOARDS = 6
 _MANY = 63
 
 
@@ -41,9 +44,8 @@ _MANY = 63
 class Outstanding:
     """A variable-latency instruction in flight.
 
-    `write` and `read` are masks of the scoreboards that still guard its results and its operands
-    (bit 7: none does); `later_write` and `later_read` count later instructions on the same
-    scoreboard, for DEPBAR.
+    `write` and `read` say what still covers its results and its operands (`scoreboards.py`);
+    `later_write` and `later_read` count later instructions on its scoreboards, for DEPBAR.
     """
 
     write: int
@@ -66,7 +68,8 @@ class InFlight:
 class Timing:
     """Per instruction, what the model needs to know.
 
-    `group[i]` is the order group of a variable-latency instruction, -1 for a fixed-latency one.
+    `group[i]` is the order group of a variable-latency instruction, -1 for a fixed-latency one;
+    `read_group[i]` its read group.
     `operands[i]` are (mask of places, role word) of every operand read, the guard included.
     `depbar[i]` is (scoreboard, count) of a DEPBAR.LE, else None.
     """
@@ -76,6 +79,7 @@ class Timing:
     write_scoreboard: list[int]
     read_scoreboard: list[int]
     group: list[int]
+    read_group: list[int]
     reads: list[int]
     writes: list[int]
     operands: list[tuple[tuple[int, str], ...]]
@@ -89,7 +93,7 @@ class Observer(Protocol):
         """`consumer` depends on fixed-latency `producer`, issued `age` cycles before."""
         ...
 
-    def pending(self, kind: str, producer: int, consumer: int, scoreboards: int) -> None:
+    def pending(self, kind: str, producer: int, consumer: int, cover: int) -> None:
         """`consumer` issues while an access of variable-latency `producer` is in flight."""
         ...
 
@@ -192,7 +196,7 @@ class Pipeline:
             else:
                 self._issue_variable(i, variable)
             for scoreboard in (timing.write_scoreboard[i], timing.read_scoreboard[i]):
-                if scoreboard < _SCOREBOARDS:
+                if scoreboard < SCOREBOARDS:
                     set_at[scoreboard] = now
             now += max(1, timing.stall[i])
             if len(fixed) > 2 * LONGEST_FIXED_CYCLES:
@@ -225,25 +229,24 @@ class Pipeline:
     def _issue_variable(self, i: int, variable: dict[int, Outstanding]) -> None:
         timing = self.timing
         write, read = timing.write_scoreboard[i], timing.read_scoreboard[i]
-        group = timing.group[i]
-        has_write, has_read = write < _SCOREBOARDS, read < _SCOREBOARDS
+        group, read_group = timing.group[i], timing.read_group[i]
+        has_write, has_read = write < SCOREBOARDS, read < SCOREBOARDS
         for p, entry in variable.items():
-            if has_write and entry.write >> write & 1:
+            if has_write and timing.write_scoreboard[p] == write:
                 entry.later_write = min(_MANY, entry.later_write + 1)
-            if has_read and entry.read >> read & 1:
+            if has_read and timing.read_scoreboard[p] == read:
                 entry.later_read = min(_MANY, entry.later_read + 1)
-            if timing.group[p] != group:
-                continue
-            if entry.write & UNCOVERED and has_write:
-                entry.write = entry.write & ~UNCOVERED | 1 << write
-            if entry.read & UNCOVERED and (has_read or has_write):
-                entry.read = entry.read & ~UNCOVERED | 1 << (read if has_read else write)
-        pending_write = (1 << write if has_write else UNCOVERED) if timing.writes[i] else 0
-        pending_read = 0
-        if timing.reads[i]:
-            pending_read = 1 << read if has_read else 1 << write if has_write else UNCOVERED
-        if pending_write or pending_read:
-            variable[i] = Outstanding(pending_write, pending_read)
+            if has_write and entry.write and timing.group[p] == group:
+                entry.write = also_covered(entry.write, write)
+            if entry.read and timing.read_group[p] == read_group:
+                if has_read:
+                    entry.read = also_covered(entry.read, read)
+                if has_write:
+                    entry.read = also_covered(entry.read, write)
+        variable[i] = Outstanding(
+            covered_by(write) if timing.writes[i] else OVER,
+            covered_by(read, write) if timing.reads[i] else OVER,
+        )
 
     def _report(
         self,
@@ -271,11 +274,14 @@ class Pipeline:
                 if timing.reads[producer] & writes:
                     observer.fixed("WAR", producer, i, "", now - time)
         for producer, entry in variable.items():
-            if entry.write and timing.writes[producer] & both:
-                kind = "RAW" if timing.writes[producer] & reads else "WAW"
-                observer.pending(kind, producer, i, entry.write)
-            if entry.read and writes and timing.reads[producer] & writes:
-                observer.pending("WAR", producer, i, entry.read)
+            written = timing.writes[producer] if entry.write else 0
+            if written & reads:
+                observer.pending("RAW", producer, i, entry.write)
+            elif written & writes and timing.group[producer] != timing.group[i]:
+                observer.pending("WAW", producer, i, entry.write)
+            if entry.read and timing.reads[producer] & writes:
+                if timing.read_group[producer] != timing.read_group[i]:
+                    observer.pending("WAR", producer, i, entry.read)
 
 
 def _latest(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
@@ -286,27 +292,19 @@ def _latest(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
 
 
 def _wait(variable: dict[int, Outstanding], wait: int) -> None:
-    _clear(variable, lambda _: wait, lambda _: wait)
+    for p, entry in list(variable.items()):
+        entry.write = after_wait(entry.write, wait)
+        entry.read = after_wait(entry.read, wait)
+        if not entry.write and not entry.read:
+            del variable[p]
 
 
 def _depbar(variable: dict[int, Outstanding], scoreboard: int, count: int) -> None:
-    bit = 1 << scoreboard
-    _clear(
-        variable,
-        lambda entry: bit if entry.later_write >= count else 0,
-        lambda entry: bit if entry.later_read >= count else 0,
-    )
-
-
-_Mask = Callable[[Outstanding], int]
-
-
-def _clear(variable: dict[int, Outstanding], writes: _Mask, reads: _Mask) -> None:
+    """At most `count` of the scoreboard's instructions are in flight: older ones are over."""
     for p, entry in list(variable.items()):
-        if entry.write:
-            entry.write &= ~writes(entry)
-            if not entry.write:
-                entry.read = 0  # a result is there only after its operands were read
-        entry.read &= ~reads(entry)
+        if entry.later_write >= count:
+            entry.write = after_wait(entry.write, 1 << scoreboard)
+        if entry.later_read >= count:
+            entry.read = after_wait(entry.read, 1 << scoreboard)
         if not entry.write and not entry.read:
             del variable[p]

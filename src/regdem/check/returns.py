@@ -9,6 +9,10 @@ or the number of a reaching MOV; copies pass both on, everything else forgets. A
 "entry value of r" makes r the function's return register. At each call of the function the
 register must then hold one MOV whose number is the offset behind the call.
 
+A function that calls others keeps its return address in its stack frame: words at fixed
+offsets from R1 hold tokens too (a frame's saved registers are taken not to be overwritten through
+pointers, and callees to restore R1).
+
 A kernel in which this can't be told raises `UnsupportedError`.
 """
 
@@ -17,12 +21,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regdem.check.graph import Graph, closure_over_calls
+from regdem.check.slots import WORDS_OF_SIZE, signed_offset
 from regdem.check.view import CodeView
 from regdem.errors import UnsupportedError
 
 _MOVE_IMMEDIATE = 0x802
+_STACK_POINTER = 1
 _Held = dict[int, int]
-_ENTRY = 1 << 20
+_ENTRY = 1 << 24
+_STACK = -1
+"""Key of what was added to R1 since the function's entry, in bytes."""
+_FRAME = -(1 << 40)
+"""Keys of stack words: `_FRAME` + bytes from the function's entry value of R1."""
 """Tokens: an instruction index for a MOV, `_ENTRY + r` for the entry value of register r."""
 
 
@@ -73,7 +83,7 @@ def _function(
     view: CodeView, graph: Graph, entry: int, changed: dict[int, int]
 ) -> dict[int, _Held]:
     """What registers hold before the last instruction of each block of one function."""
-    at: dict[int, _Held] = {entry: {r: _ENTRY + r for r in range(255)}}
+    at: dict[int, _Held] = {entry: {_STACK: 0} | {r: _ENTRY + r for r in range(255)}}
     ends: dict[int, _Held] = {}
     todo = [entry]
     while todo:
@@ -85,7 +95,8 @@ def _function(
             _step(view, i, held)
         callee = graph.callee(block)
         if callee >= 0:
-            held = {r: token for r, token in held.items() if not changed[callee] >> r & 1}
+            own = changed[callee]
+            held = {r: token for r, token in held.items() if r < 0 or not own >> r & 1}
         for target, _ in graph.successors(block):
             known = at.get(target)
             met = held if known is None else {r: t for r, t in known.items() if held.get(r) == t}
@@ -96,17 +107,53 @@ def _function(
 
 
 def _step(view: CodeView, i: int, held: _Held) -> None:
-    token: int | None = None
-    if view.guard[i] < 0:
-        if view.low[i] & 0xFFF == _MOVE_IMMEDIATE:
-            token = i
+    low, high = view.low[i], view.high[i]
+    tokens: list[int | None] = [None] * len(view.writes[i])
+    if view.name[i] in ("STL", "LDL") and _on_stack(view, i) and _STACK in held:
+        words = WORDS_OF_SIZE.get(high >> 9 & 7, 1)
+        first = _FRAME + held[_STACK] + signed_offset(low)
+        keys = [first + 4 * word for word in range(words)]
+        if view.name[i] == "LDL":
+            tokens = [held.get(key) for key in keys] if view.guard[i] < 0 else tokens
         else:
-            source = copied_register(view.low[i], view.high[i])
-            token = None if source is None else held.get(source)
-    for place in view.writes[i]:
+            _store(view, i, keys, held)
+    elif view.guard[i] < 0 and len(tokens) == 1:
+        if low & 0xFFF == _MOVE_IMMEDIATE:
+            tokens = [i]
+        else:
+            source = copied_register(low, high)
+            tokens = [None if source is None else held.get(source)]
+    if _STACK_POINTER in view.writes[i]:
+        _move_stack(view, i, held)
+    for place, token in zip(view.writes[i], tokens, strict=False):
         held.pop(place, None)
         if token is not None:
             held[place] = token
+
+
+def _on_stack(view: CodeView, i: int) -> bool:
+    return any(row.first == _STACK_POINTER and row.bit == 24 for row in view.rows[i])
+
+
+def _store(view: CodeView, i: int, keys: list[int], held: _Held) -> None:
+    data = [row.first + e for row in view.rows[i] if row.bit == 32 for e in range(row.width)]
+    for word, key in enumerate(keys):
+        held.pop(key, None)
+        if view.guard[i] < 0 and word < len(data) and data[word] in held:
+            held[key] = held[data[word]]
+
+
+def _move_stack(view: CodeView, i: int, held: _Held) -> None:
+    """R1 plus a constant; anything else that writes R1 is a new frame (the kernel's entry)."""
+    low, high = view.low[i], view.high[i]
+    adds = low & 0xFFF in (0x810, 0x836) and (low >> 24 & 0xFF) == _STACK_POINTER
+    if adds and (high & 0xFF == 0xFF or low & 0xFFF == 0x836) and view.guard[i] < 0:
+        amount = low >> 32
+        held[_STACK] = held.get(_STACK, 0) + amount - (amount >> 31 << 32)
+    elif low & 0xFFF == 0xB82 and view.guard[i] < 0:
+        held[_STACK] = 0
+    else:
+        held.pop(_STACK, None)
 
 
 def _return_register(

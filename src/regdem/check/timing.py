@@ -1,4 +1,4 @@
-"""Per-instruction timing facts, from the decoded bytes and the latency table.
+"""Per-instruction timing facts, from the decoded bytes.
 
 Roles: a consumer's operand is named by its register file and the lowest bit of its field
 ("r24", "p87", "u32"); the guard is "guard". The least distance from a producer depends on which
@@ -9,24 +9,34 @@ from __future__ import annotations
 
 from regdem.check.pipeline import Timing
 from regdem.check.view import CodeView
-from regdem.machine.latency import LatencyTable
 
 _FILE_LETTER = "rupq"
 _DEPBAR_LE = 0x91A
 GUARD = "guard"
 
+_GROUPS = {
+    "shared": ("LDS", "LDSM", "SHFL"),
+    "constant": ("LDC",),
+    "transcendental": ("MUFU", "FCHK", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV"),
+}
+"""Instructions of one group deliver results in order: a later one's scoreboard covers earlier."""
+_READ_GROUPS = {
+    "memory": (
+        "LDS LDSM SHFL STS ATOMS LDL STL LDG STG LD ST ATOM ATOMG RED REDG LDGSTS STSM CCTL".split()
+    ),
+    "transcendental": _GROUPS["transcendental"],
+}
+"""Instructions of one group read their operands in order."""
 
-def timing_of(view: CodeView, table: LatencyTable) -> Timing:
+_IN_ORDER = {name: group for group, names in _GROUPS.items() for name in names}
+_READ_IN_ORDER = {name: group for group, names in _READ_GROUPS.items() for name in names}
+
+
+def timing_of(view: CodeView) -> Timing:
     """Everything the pipeline model needs to know about each instruction."""
     code = view.code
-    groups: dict[str, int] = {}
-    group: list[int] = []
-    variable = view.variable_latency
-    for i, name in enumerate(view.name):
-        if not variable[i]:
-            group.append(-1)
-            continue
-        group.append(groups.setdefault(table.order_group(name), len(groups)))
+    group = _numbered(view, _IN_ORDER)
+    read_group = _numbered(view, _READ_IN_ORDER)
     operands: list[tuple[tuple[int, str], ...]] = []
     reads: list[int] = []
     writes: list[int] = []
@@ -53,16 +63,24 @@ def timing_of(view: CodeView, table: LatencyTable) -> Timing:
         write_scoreboard=code.write_scoreboard.tolist(),
         read_scoreboard=code.read_scoreboard.tolist(),
         group=group,
+        read_group=read_group,
         reads=reads,
         writes=writes,
         operands=operands,
-        depbar=[_depbar(low, high) for low, high in zip(view.low, view.high, strict=True)],
+        depbar=[_depbar(low) for low in view.low],
     )
 
 
-def _depbar(low: int, high: int) -> tuple[int, int] | None:
+def _numbered(view: CodeView, groups: dict[str, str]) -> list[int]:
+    numbers: dict[str, int] = {}
+    return [
+        numbers.setdefault(groups.get(name, name), len(numbers)) if variable else -1
+        for name, variable in zip(view.name, view.variable_latency, strict=True)
+    ]
+
+
+def _depbar(low: int) -> tuple[int, int] | None:
     """(scoreboard, count) of a DEPBAR.LE."""
-    del high
     if low & 0xFFF != _DEPBAR_LE:
         return None
     return low >> 44 & 0xF, low >> 38 & 0x3F

@@ -49,7 +49,8 @@ class CodeView:
     `guard[i]` is the guard's value number or -1; `guard_negated` its sign. `rows[i]` are the
     operands except the guard, in the decoder's order. `reads[i]` and `writes[i]` flatten them to
     value numbers, element by element, guard excluded. `target[i]` is the instruction index that a
-    code displacement leads to (where a register is added, the index it is added to), else -1.
+    code displacement leads to (where a register is added, the index it is added to), else -1. `timing_name[i]` is
+    the latency class and the name, "alu:IADD3", as the latency table has them.
     """
 
     kernel: str
@@ -66,6 +67,8 @@ class CodeView:
     reads: list[tuple[int, ...]]
     writes: list[tuple[int, ...]]
     target: list[int]
+    variable_latency: list[bool]
+    timing_name: list[str]
 
     def __len__(self) -> int:
         return len(self.low)
@@ -108,6 +111,8 @@ def view_of(kernel: str, code: bytes, arch: str) -> CodeView:
         reads=[_elements(each, reads=True) for each in rows],
         writes=[_elements(each, reads=False) for each in rows],
         target=[_target(kernel, i, control[i], low[i], high[i]) for i in range(len(low))],
+        variable_latency=[forms[f].variable_latency for f in form],
+        timing_name=[f"{forms[f].latency}:{forms[f].name}" for f in form],
     )
 
 

@@ -1,0 +1,32 @@
+"""Kernels of many cubin files, in a fixed order, for mining and for the held-out test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from regdem.binary.cubin import Cubin
+from regdem.binary.kernel import Kernel
+from regdem.errors import RegdemError
+
+
+def cubin_files(places: list[str]) -> list[Path]:
+    """The cubins under files and folders, smallest first."""
+    found: set[Path] = set()
+    for place in places:
+        path = Path(place)
+        found.update(path.rglob("*.cubin") if path.is_dir() else [path])
+    return sorted(found, key=lambda path: (path.stat().st_size, path.name))
+
+
+def kernels_of(places: list[str], largest_instructions: int) -> Iterator[tuple[Path, Kernel]]:
+    """Every kernel of at most so many instructions; files that can't be read are skipped."""
+    for path in cubin_files(places):
+        try:
+            cubin = Cubin.parse(path.read_bytes(), path.name)
+            kernels = cubin.kernels
+        except RegdemError:
+            continue
+        for kernel in kernels:
+            if len(kernel.code) // 16 <= largest_instructions:
+                yield path, kernel

@@ -1,0 +1,136 @@
+"""Mine least producer-consumer distances from compiled code.
+
+    python tools/latency/mine.py -o src/regdem/machine/data/latency_sm90.tsv CALIBRATION...
+
+Runs the checker's own pipeline model (without any table) over every kernel and records, per
+(kind, producer, consumer, operand), the least distance in cycles that the compiler left. It also
+prints, to stderr, what the model can't explain: accesses to registers of variable-latency
+instructions still in flight. On the vendor's code there should be none; each is either a hazard
+or an error of the model.
+
+Give it some libraries and keep others for `verify.py`: the table can't be judged on code it was
+mined from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from corpus import kernels_of  # noqa: E402
+
+from regdem.check.flow import BranchTable, flow_of  # noqa: E402
+from regdem.check.graph import build_graph  # noqa: E402
+from regdem.check.pipeline import LONGEST_FIXED_CYCLES, Pipeline  # noqa: E402
+from regdem.check.timing import timing_of  # noqa: E402
+from regdem.check.view import CodeView, view_of  # noqa: E402
+from regdem.errors import RegdemError  # noqa: E402
+
+Key = tuple[str, str, str, str]
+
+
+class Miner:
+    """Collects distances of all kernels; an observer of each in turn."""
+
+    def __init__(self) -> None:
+        self.ages: dict[Key, Counter[int]] = {}
+        self.unexplained: Counter[tuple[str, str, str]] = Counter()
+        self.examples: dict[tuple[str, str, str], str] = {}
+        self.early_waits = 0
+        self.view: CodeView | None = None
+        self.file = ""
+
+    def fixed(self, kind: str, producer: int, consumer: int, role: str, age: int) -> None:
+        """Record a distance."""
+        assert self.view is not None
+        if age > LONGEST_FIXED_CYCLES:
+            return
+        names = self.view.timing_name
+        key = (kind, names[producer], names[consumer], role or "-")
+        self.ages.setdefault(key, Counter())[age] += 1
+
+    def pending(self, kind: str, producer: int, consumer: int, cover: int) -> None:
+        """Record something the model can't explain."""
+        assert self.view is not None
+        key = (kind, self.view.name[producer], self.view.name[consumer])
+        self.unexplained[key] += 1
+        self.examples.setdefault(
+            key, f"{self.file} {self.view.kernel} 0x{16 * producer:x} 0x{16 * consumer:x} 0x{cover:x}"
+        )
+
+    def early_wait(self, scoreboard: int, consumer: int, age: int) -> None:
+        """Count waits that break the delay rule."""
+        del scoreboard, consumer, age
+        self.early_waits += 1
+
+
+def main() -> int:
+    """Mine and write the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("places", nargs="+", help="cubins or folders of cubins")
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--largest", type=int, default=6000, help="instructions per kernel")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--label", default="", help="what the corpus is, for the header")
+    arguments = parser.parse_args()
+    miner = Miner()
+    kernels = instructions = refused = 0
+    start = time.monotonic()
+    for path, kernel in kernels_of(arguments.places, arguments.largest):
+        if time.monotonic() - start > arguments.seconds:
+            break
+        try:
+            view = view_of(kernel.name, kernel.code, kernel.arch)
+            tables = [
+                BranchTable(t.offset // 16, tuple(target // 16 for target in t.targets))
+                for t in kernel.branch_tables
+            ]
+            graph = build_graph(flow_of(view, tables))
+        except RegdemError:
+            refused += 1
+            continue
+        miner.view, miner.file = view, path.name
+        Pipeline(view, timing_of(view), graph).observe(miner)
+        kernels += 1
+        instructions += len(view)
+    report(miner, kernels, instructions, refused)
+    if arguments.output is not None:
+        arguments.output.write_text(
+            table_text(miner, kernels, instructions, arguments.label), encoding="utf-8"
+        )
+    return 0
+
+
+def report(miner: Miner, kernels: int, instructions: int, refused: int) -> None:
+    """Say what was seen and what the model can't explain."""
+    print(
+        f"{kernels} kernels, {instructions} instructions, {refused} refused, "
+        f"{len(miner.ages)} rows, {miner.early_waits} early waits, "
+        f"{sum(miner.unexplained.values())} unexplained",
+        file=sys.stderr,
+    )
+    for key, count in miner.unexplained.most_common(40):
+        print(f"  {count:8} {' '.join(key)}  e.g. {miner.examples[key]}", file=sys.stderr)
+
+
+def table_text(miner: Miner, kernels: int, instructions: int, label: str) -> str:
+    """The table file: one row per pair, sorted."""
+    lines = [
+        "# Least cycles between dependent instructions of sm_90, as ptxas leaves them.",
+        f"# Mined by tools/latency/mine.py from {kernels} kernels, {instructions} instructions"
+        + (f": {label}" if label else ""),
+        "# kind\tproducer\tconsumer\trole\tleast_cycles\tseen\tseen_at_least",
+    ]
+    for key, ages in sorted(miner.ages.items()):
+        least = min(ages)
+        lines.append("\t".join([*key, str(least), str(sum(ages.values())), str(ages[least])]))
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
