@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+from bench.suite.others import OTHERS
+from bench.suite.paper import PAPER
+from bench.suite.physics import PHYSICS
 from bench.suite.spec import KernelSpec
 from bench.suite.ten import TEN
 
-ALL: tuple[KernelSpec, ...] = TEN
+ALL: tuple[KernelSpec, ...] = (*TEN, *PAPER, *PHYSICS, *OTHERS)
 
 
 def find_spec(name: str) -> KernelSpec:

@@ -121,6 +121,16 @@ def first_difference(
     return None
 
 
+def relative_error(got: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Largest difference over the largest magnitude; for integers the share that differs."""
+    if got.dtype.kind in "iu" and expected.dtype.kind in "iu":
+        return float(np.mean(got != expected.astype(got.dtype)))
+    want = expected.astype(np.float64)
+    scale = float(np.max(np.abs(want))) or 1.0
+    error = float(np.max(np.abs(got.astype(np.float64) - want))) / scale
+    return error if np.isfinite(error) else float("inf")
+
+
 class Worker:
     """Loads, checks and times the variants of one kernel."""
 
@@ -214,12 +224,7 @@ class Worker:
             argument = problem.arguments[position]
             assert isinstance(argument, Array)
             got = found[position].view(argument.dtype).reshape(argument.shape)
-            if expected.shape != got.shape:
-                got = got.reshape(expected.shape)
-            want = expected.astype(np.float64)
-            scale = float(np.max(np.abs(want))) or 1.0
-            error = float(np.max(np.abs(got.astype(np.float64) - want))) / scale
-            worst = max(worst, error if np.isfinite(error) else float("inf"))
+            worst = max(worst, relative_error(got.reshape(expected.shape), expected))
         emit("reference", relative_error=worst, passed=worst <= self._spec.tolerance)
         buffers.free()
 

@@ -128,3 +128,28 @@ def rng_for(name: str, seed: int) -> np.random.Generator:
 def blocks_for(count: int, threads: int) -> Dim3:
     """A one-dimensional grid of enough blocks for `count` threads."""
     return ((count + threads - 1) // threads, 1, 1)
+
+
+def suite_spec(
+    name: str,
+    make: Callable[[int, bool], Problem],
+    covers: str,
+    block: int | Dim3,
+    *,
+    reference: Reference | None = None,
+    tolerance: float = 1e-4,
+    dynamic_shared_bytes: int = 0,
+) -> KernelSpec:
+    """A kernel of the suite: its file and entry carry its name."""
+    return KernelSpec(
+        name=name,
+        source=f"suite/{name}.cu",
+        kernel=name,
+        block=(block, 1, 1) if isinstance(block, int) else block,
+        make=make,
+        covers=covers,
+        reference=reference,
+        tolerance=tolerance,
+        dynamic_shared_bytes=dynamic_shared_bytes,
+        group="suite",
+    )
