@@ -1,0 +1,286 @@
+"""Webs: the live ranges that register allocation works on (Chaitin; Muchnick ch. 16).
+
+A web is a maximal set of definitions and uses of one register number that must share a register:
+every use is joined with all definitions that reach it. A guarded definition of a live register is
+joined with the value it may leave in place. Registers in `whole` are not split: all their accesses
+are one web (call conventions, and the paper's register granularity).
+
+Tuples tie webs to neighbours: the webs an operand of width 2, 4, ... names form a *group*. All ties
+keep the differences of the original register numbers, so one number places a whole group: `shift`,
+the new register minus the old one, a multiple of the group's alignment.
+
+Points: instruction i reads at point 2i and writes at point 2i + 1. `Web.points` is a Python int
+with a bit per point at which the web holds its register; two webs may share a register iff their
+points are disjoint. Matrix instructions take several passes over their operands, so their results
+may not overlap a dying source unless the original code had the two in one place, in which case
+both are one web.
+
+Only the GPR file is split; other files are not renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from regdem.analysis.bits import FILE_MASK, members
+from regdem.analysis.liveness import Liveness
+from regdem.isa.decoded import RegisterFile, Role
+from regdem.program.program import Program
+
+STACK_POINTER = 1
+
+
+@dataclass
+class Web:
+    """One live range: its original register, where it holds it, and who touches it."""
+
+    index: int
+    register: int
+    points: int = 0
+    reads: list[int] = field(default_factory=lambda: list[int]())
+    writes: list[int] = field(default_factory=lambda: list[int]())
+    whole: bool = False
+    group: int = -1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Webs that must keep their distances; `alignment` is that of its strictest operand."""
+
+    webs: tuple[int, ...]
+    alignment: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Webs:
+    """All webs of a section. `of_row[row]` are the webs of an operand row, in tuple order."""
+
+    webs: tuple[Web, ...]
+    groups: tuple[Group, ...]
+    of_row: dict[int, tuple[int, ...]]
+
+    def at(self, instruction_rows: Iterable[int]) -> set[int]:
+        """The webs that the given operand rows name."""
+        return {w for row in instruction_rows for w in self.of_row.get(row, ())}
+
+
+class _Union:
+    def __init__(self) -> None:
+        self.parent: list[int] = []
+
+    def new(self) -> int:
+        self.parent.append(len(self.parent))
+        return len(self.parent) - 1
+
+    def find(self, x: int) -> int:
+        parent = self.parent
+        while parent[x] != x:
+            parent[x] = parent[parent[x]]
+            x = parent[x]
+        return x
+
+    def join(self, a: int, b: int) -> int:
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self.parent[max(a, b)] = min(a, b)
+        return min(a, b)
+
+
+def call_touched(program: Program, live: Liveness) -> int:
+    """Registers (GPR mask) that any device function of the section reads or writes."""
+    mask = 0
+    for block in program.blocks:
+        if block.function > 0:
+            for i in range(block.start, block.end):
+                mask |= live.uses[i] | live.defs[i]
+    return mask & FILE_MASK[RegisterFile.GPR]
+
+
+def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
+    """Splits the GPR file of `program` into webs; `whole` is a mask of registers not to split.
+
+    The stack pointer R1 and the registers that device functions touch are never split.
+    """
+    code = program.code
+    whole |= call_touched(program, live) | (1 << STACK_POINTER)
+    gpr = FILE_MASK[RegisterFile.GPR]
+    union = _Union()
+    register_of: list[int] = []
+    intervals: list[tuple[int, int, int]] = []  # node, first point, last point
+
+    def new(register: int) -> int:
+        register_of.append(register)
+        return union.new()
+
+    whole_node = {r: new(r) for r in members(whole)}
+    at_entry: dict[tuple[int, int], int] = {}
+
+    def placeholder(block: int, register: int) -> int:
+        if register in whole_node:
+            return whole_node[register]
+        key = (block, register)
+        if key not in at_entry:
+            at_entry[key] = new(register)
+        return at_entry[key]
+
+    rows = _gpr_rows(program)
+    node_of_row: dict[int, list[int]] = {}
+    killing = ((code.guard == 7) & ~code.guard_negated).tolist()
+    for block in program.blocks:
+        current: dict[int, int] = {}
+        since: dict[int, int] = {}
+        for r in members(live.before[block.start] & gpr):
+            current[r] = placeholder(block.index, r)
+            since[r] = 2 * block.start
+        for i in range(block.start, block.end):
+            before, after = live.before[i] & gpr, live.after[i] & gpr
+            mine = rows.get(i)
+            if mine is None and before == after:
+                continue
+            old = dict(current) if mine else current
+            for row, register, width, role, _align in mine or ():
+                if role & Role.READ:
+                    node_of_row[row] = [
+                        old[r] if r in old else whole_node.get(r, -1)
+                        for r in range(register, register + width)
+                    ]
+            # What dies here gives its register back after the read.
+            for r in members(before & ~after):
+                if r in current:
+                    intervals.append((current.pop(r), since.pop(r), 2 * i))
+            coalesce = bool(mine) and bool(code.table.multi_pass[code.form[i]])
+            for row, register, width, role, _align in mine or ():
+                if not role & Role.WRITE:
+                    continue
+                nodes: list[int] = []
+                for r in range(register, register + width):
+                    joined = r in old and (
+                        r in whole_node or role == Role.BOTH or not killing[i] or coalesce
+                    )
+                    node = old[r] if joined else whole_node.get(r, -1)
+                    if node < 0:
+                        node = new(r)
+                    nodes.append(node)
+                    first = 2 * i if coalesce else 2 * i + 1
+                    if r in current and current[r] != node:
+                        intervals.append((current[r], since[r], 2 * i))
+                        del current[r]
+                    if (after >> r) & 1:
+                        if current.get(r) != node:
+                            current[r] = node
+                            since[r] = first
+                    else:
+                        intervals.append((node, first, 2 * i + 1))
+                if role == Role.BOTH:
+                    for a, b in zip(node_of_row[row], nodes, strict=True):
+                        if a >= 0:
+                            union.join(a, b)
+                node_of_row[row] = nodes
+        for r, node in current.items():
+            intervals.append((node, since[r], 2 * block.end - 1))
+            for s in block.successors:
+                if (live.before[program.blocks[s].start] >> r) & 1:
+                    union.join(node, placeholder(s, r))
+    return _assemble(program, live, union, register_of, intervals, node_of_row, rows, whole_node)
+
+
+_Row = tuple[int, int, int, int, int]
+
+
+def _gpr_rows(program: Program) -> dict[int, list[_Row]]:
+    """Per instruction its GPR operands: (row, register, width, role, alignment)."""
+    code = program.code
+    rows: dict[int, list[_Row]] = {}
+    chosen = (code.operand_file == RegisterFile.GPR).nonzero()[0]
+    for row, i, register, width, role, align in zip(
+        chosen.tolist(),
+        code.operand_instruction[chosen].tolist(),
+        code.operand_register[chosen].tolist(),
+        code.operand_width[chosen].tolist(),
+        code.operand_role[chosen].tolist(),
+        code.operand_alignment[chosen].tolist(),
+        strict=True,
+    ):
+        rows.setdefault(i, []).append((row, register, width, role, align))
+    return rows
+
+
+def _assemble(
+    program: Program,
+    live: Liveness,
+    union: _Union,
+    register_of: list[int],
+    intervals: list[tuple[int, int, int]],
+    node_of_row: dict[int, list[int]],
+    rows: dict[int, list[_Row]],
+    whole_node: dict[int, int],
+) -> Webs:
+    index: dict[int, int] = {}
+    result: list[Web] = []
+
+    def web_of(node: int) -> int:
+        root = union.find(node)
+        if root not in index:
+            index[root] = len(result)
+            result.append(Web(len(result), register_of[root]))
+        return index[root]
+
+    for register, node in whole_node.items():
+        if any(register == register_of[node] for _ in (0,)):
+            result[web_of(node)].whole = True
+    for node, first, last in intervals:
+        web = result[web_of(node)]
+        web.points |= ((1 << (last - first + 1)) - 1) << first
+    group = _Union()
+    alignment: dict[int, int] = {}
+    of_row: dict[int, tuple[int, ...]] = {}
+    ties: list[tuple[int, int]] = []
+    for i, mine in rows.items():
+        for row, register, width, role, align in mine:
+            nodes = node_of_row[row]
+            if role & Role.READ:
+                nodes = [n if n >= 0 else _undefined(new_at, union, register_of)
+                         for new_at, n in zip(range(register, register + width), nodes,
+                                              strict=True)]  # fmt: skip
+            names = tuple(web_of(n) for n in nodes)
+            of_row[row] = names
+            for w in names:
+                if role & Role.READ:
+                    result[w].reads.append(i)
+                if role & Role.WRITE:
+                    result[w].writes.append(i)
+            ties.extend((names[0], w) for w in names)
+            alignment[names[0]] = max(alignment.get(names[0], 1), align)
+    for w in result:
+        group.new()
+        if w.register == STACK_POINTER or not w.points:
+            # Whole registers hold a point even where liveness sees none (dead definitions).
+            w.points |= 0
+    for a, b in ties:
+        group.join(a, b)
+    by_root: dict[int, list[int]] = {}
+    for w in result:
+        by_root.setdefault(group.find(w.index), []).append(w.index)
+    strict: dict[int, int] = {}
+    for w, align in alignment.items():
+        root = group.find(w)
+        strict[root] = max(strict.get(root, 1), align)
+    groups: list[Group] = []
+    for root, names in by_root.items():
+        registers = [result[w].register for w in names]
+        for w in names:
+            result[w].group = len(groups)
+        groups.append(
+            Group(tuple(names), strict.get(root, 1), min(registers), max(registers))
+        )
+    del program, live
+    return Webs(tuple(result), tuple(groups), of_row)
+
+
+def _undefined(register: int, union: _Union, register_of: list[int]) -> int:
+    """A node for a register that is read although nothing reaches (unreachable code)."""
+    register_of.append(register)
+    return union.new()

@@ -1,0 +1,112 @@
+"""Encodes the few instructions that transformations insert (sm_90).
+
+Every constructor is tested against the vendor's disassembler. Control bits are left idle (one cycle,
+no scoreboards, no waits) unless given; the scheduler of the transformations fills them in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regdem.isa.control import ControlWord, set_control
+
+RZ = 255
+Word = tuple[int, int]
+
+TID_X, TID_Y, TID_Z, CGA_CTA_ID = 0x21, 0x22, 0x23, 0x88
+_IDLE = ControlWord()
+_IMMEDIATE_BITS = 24
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard predicate: number 0-6 (7 = always) and whether it is negated."""
+
+    predicate: int = 7
+    negated: bool = False
+
+
+ALWAYS = Guard()
+
+
+def _word(
+    opcode: int,
+    *,
+    guard: Guard = ALWAYS,
+    rd: int = 0,
+    ra: int = 0,
+    upper: int = 0,
+    high: int = 0,
+    control: ControlWord = _IDLE,
+) -> Word:
+    low = opcode | (guard.predicate << 12) | (int(guard.negated) << 15)
+    low |= (rd << 16) | (ra << 24) | ((upper & 0xFFFFFFFF) << 32)
+    return low, set_control(high, control)
+
+
+def _offset(offset: int) -> int:
+    if not -(1 << (_IMMEDIATE_BITS - 1)) <= offset < 1 << (_IMMEDIATE_BITS - 1):
+        raise ValueError(f"address offset {offset} does not fit 24 bits")
+    return (offset & 0xFFFFFF) << 8
+
+
+def _constant(bank: int, offset: int) -> int:
+    return (offset << 6) | (bank << 22)
+
+
+def lds(rd: int, ra: int, offset: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE) -> Word:
+    """`LDS rd, [ra+offset]`."""
+    return _word(
+        0x984, guard=guard, rd=rd, ra=ra, upper=_offset(offset), high=0x800, control=control
+    )
+
+
+def sts(ra: int, offset: int, rb: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE) -> Word:
+    """`STS [ra+offset], rb`."""
+    upper = _offset(offset) | rb
+    return _word(0x388, guard=guard, ra=ra, upper=upper, high=0x800, control=control)
+
+
+def s2r(rd: int, special: int) -> Word:
+    """`S2R rd, SR_...` by special register number."""
+    return _word(0x919, rd=rd, high=special << 8)
+
+
+def imad(rd: int, ra: int, immediate: int, rc: int) -> Word:
+    """`IMAD rd, ra, immediate, rc` (low 32 bits of the product, plus rc)."""
+    return _word(0x824, rd=rd, ra=ra, upper=immediate, high=0x078E0200 | rc)
+
+
+def imad_constant(rd: int, ra: int, bank: int, offset: int, rc: int) -> Word:
+    """`IMAD rd, ra, c[bank][offset], rc`."""
+    return _word(0xA24, rd=rd, ra=ra, upper=_constant(bank, offset), high=0x078E0200 | rc)
+
+
+def shift_right(rd: int, ra: int, count: int) -> Word:
+    """`SHF.R.U32.HI rd, RZ, count, ra`: a logical shift right."""
+    return _word(0x819, rd=rd, ra=RZ, upper=count, high=0x00011600 | ra)
+
+
+def and_immediate(rd: int, ra: int, immediate: int) -> Word:
+    """`LOP3.LUT rd, ra, immediate, RZ, 0xc0, !PT`: bitwise and."""
+    return _word(0x812, rd=rd, ra=ra, upper=immediate, high=0x078EC000 | RZ)
+
+
+def add_immediate(rd: int, ra: int, immediate: int) -> Word:
+    """`VIADD rd, ra, immediate`."""
+    return _word(0x836, rd=rd, ra=ra, upper=immediate)
+
+
+def add(rd: int, ra: int, rb: int) -> Word:
+    """`IMAD.IADD rd, ra, 0x1, rb`."""
+    return imad(rd, ra, 1, rb)
+
+
+def ldc(rd: int, bank: int, offset: int) -> Word:
+    """`LDC rd, c[bank][offset]`."""
+    return _word(0xB82, rd=rd, ra=RZ, upper=_constant(bank, offset), high=0x800)
+
+
+def nop(stall: int = 1) -> Word:
+    """`NOP`."""
+    return _word(0x918, control=ControlWord(stall=stall, yield_bit=0))

@@ -1,0 +1,117 @@
+"""Assigns registers to webs: tuple-aware colouring by occupancy.
+
+Groups of webs (see `analysis/webs.py`) are placed one after the other. For every register the set
+of points at which it is taken is one Python int; a group fits at a shift if each of its webs'
+points are free in its register. No interference graph is built: with at most 255 registers the
+occupancy test is the graph's answer, and faster.
+
+Several orders are tried (strictest and widest first; by start; by size), each preferring a web's
+own number, so that as little as possible changes hands and ptxas's own waits keep covering reuse.
+When no order fits, the caller gets the group that failed in the best attempt and makes room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from regdem.analysis.webs import STACK_POINTER, Group, Webs
+
+
+@dataclass(frozen=True)
+class Colouring:
+    """`register[w]` is the register of web w; `failed` is a group that found no place, or -1."""
+
+    register: tuple[int, ...]
+    failed: int
+    placed: int
+
+
+def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
+    """Colours all webs with registers 0 to `limit` - 1; the stack pointer keeps its number.
+
+    Webs of the registers in the mask `distinct` get registers of their own, shared with no other
+    web of a register in `distinct` (a bijection on them). Returns the first order that succeeds,
+    or the attempt that placed most.
+    """
+    span = 1 << (max((w.points.bit_length() for w in webs.webs), default=0) + 1)
+    points = [
+        w.points | (span if (distinct >> w.register) & 1 and w.whole else 0) for w in webs.webs
+    ]
+
+    def start(group: Group) -> int:
+        low = [(points[w] & -points[w]).bit_length() for w in group.webs if points[w]]
+        return min(low, default=0)
+
+    def size(group: Group) -> int:
+        return sum(points[w].bit_count() for w in group.webs)
+
+    def width(group: Group) -> int:
+        return group.high - group.low + 1
+
+    orders: list[Callable[[Group], tuple[int, ...]]] = [
+        lambda g: (-g.alignment, -width(g), start(g)),
+        lambda g: (-int(width(g) > 1), start(g), -g.alignment),
+        lambda g: (-g.alignment, -size(g)),
+        lambda g: (start(g), -g.alignment),
+        lambda g: (-size(g), -g.alignment),
+    ]
+    best: Colouring | None = None
+    for order in orders:
+        for keep in (True, False):
+            ranked = sorted(range(len(webs.groups)), key=lambda k: order(webs.groups[k]))
+            attempt = _place(webs, points, ranked, limit, keep)
+            if attempt.failed < 0:
+                return attempt
+            if best is None or attempt.placed > best.placed:
+                best = attempt
+    assert best is not None
+    return best
+
+
+def _place(
+    webs: Webs, points: list[int], ranked: list[int], limit: int, keep_number: bool
+) -> Colouring:
+    taken = [0] * limit
+    register = [-1] * len(webs.webs)
+    pinned = [k for k in ranked if any(webs.webs[w].register == STACK_POINTER for w in
+                                       webs.groups[k].webs)]  # fmt: skip
+    placed = 0
+    for k in [*pinned, *(k for k in ranked if k not in set(pinned))]:
+        group = webs.groups[k]
+        members = [(webs.webs[w].register, points[w], w) for w in group.webs]
+        merged: dict[int, int] = {}
+        for r, p, _ in members:
+            merged[r] = merged.get(r, 0) | p
+        shift = _shift(group, merged, taken, limit, k in pinned, keep_number)
+        if shift is None:
+            return Colouring(tuple(register), k, placed)
+        for r, p, w in members:
+            register[w] = r + shift
+            taken[r + shift] |= p
+        placed += 1
+    return Colouring(tuple(register), -1, placed)
+
+
+def _shift(
+    group: Group,
+    merged: dict[int, int],
+    taken: list[int],
+    limit: int,
+    pinned: bool,
+    keep_number: bool,
+) -> int | None:
+    def fits(shift: int) -> bool:
+        return all(not taken[r + shift] & p for r, p in merged.items())
+
+    if pinned:
+        return 0 if fits(0) else None
+    if keep_number and group.high < limit and fits(0):
+        return 0
+    step = group.alignment
+    # The lowest base register congruent to the original one modulo the alignment.
+    first = group.low % step
+    for low in range(first, limit - (group.high - group.low), step):
+        if fits(low - group.low):
+            return low - group.low
+    return None
