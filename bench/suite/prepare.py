@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +63,48 @@ def _portable(command: tuple[str, ...], out: Path) -> str:
     return " ".join(words)
 
 
+def _cache_key(spec: KernelSpec, how: Build) -> str:
+    """Everything a build depends on."""
+    digest = hashlib.sha256((KERNELS / spec.source).read_bytes())
+    facts = (how.name, spec.kernel, spec.block, spec.nvcc_flags, ARCH, nvcc_version())
+    digest.update(repr(facts).encode())
+    return digest.hexdigest()[:32]
+
+
 def build(spec: KernelSpec, how: Build, out: Path) -> Built:
+    """`compile_build`, or its result from the folder `build-cache` beside `out`."""
+    cache = out.parent / "build-cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    stem = cache / _cache_key(spec, how)
+    note, image = stem.with_suffix(".json"), stem.with_suffix(".cubin")
+    target = out / f"{spec.name}.{how.name}.cubin"
+    if note.exists():
+        saved: Record = json.loads(note.read_text())
+        if saved["built"] and image.exists():
+            target.write_bytes(image.read_bytes())
+        if not saved["built"] or image.exists():
+            resources = Resources(**saved["resources"]) if saved["resources"] else None
+            path = target if saved["built"] else None
+            commands = tuple(saved["commands"])
+            return Built(path, resources, commands, saved["reason"], saved["seconds"])
+    built = compile_build(spec, how, out)
+    if built.path is not None:
+        image.write_bytes(built.path.read_bytes())
+    note.write_text(
+        json.dumps(
+            {
+                "built": built.path is not None,
+                "resources": asdict(built.resources) if built.resources else None,
+                "commands": built.commands,
+                "reason": built.reason,
+                "seconds": built.seconds,
+            }
+        )
+    )
+    return built
+
+
+def compile_build(spec: KernelSpec, how: Build, out: Path) -> Built:
     """Compiles one build of a kernel into `out`."""
     source = KERNELS / spec.source
     target = out / f"{spec.name}.{how.name}.cubin"
@@ -186,8 +228,10 @@ def plan(spec: KernelSpec, default: Built) -> tuple[list[int], list[Variant]]:
     return cliffs, suite_variants(cliffs, spills=facts.spill_store_bytes > 0)
 
 
-def prepare_kernel(spec: KernelSpec, out: Path, say: Callable[[str], None]) -> Record:
-    """Every variant of one kernel."""
+def prepare_kernel(
+    spec: KernelSpec, out: Path, say: Callable[[str], None], wanted: str = ""
+) -> Record:
+    """Every variant of one kernel whose name matches `wanted` (and the default)."""
     builds: dict[Build, Built] = {DEFAULT.build: build(spec, DEFAULT.build, out)}
     default = builds[DEFAULT.build]
     cliffs, variants = plan(spec, default)
@@ -208,6 +252,8 @@ def prepare_kernel(spec: KernelSpec, out: Path, say: Callable[[str], None]) -> R
             spec.threads, facts.registers, facts.static_shared_bytes + spec.dynamic_shared_bytes
         )
     for variant in variants:
+        if variant is not DEFAULT and not re.search(wanted, variant.name):
+            continue
         if variant.build not in builds:
             builds[variant.build] = build(spec, variant.build, out)
         made = make_variant(spec, variant, builds[variant.build], out)
@@ -228,7 +274,7 @@ def prepare(specs: list[KernelSpec], out: Path, *, jobs: int, say: Callable[[str
 
     def one(spec: KernelSpec) -> Record:
         try:
-            return prepare_kernel(spec, out, say)
+            return prepare_kernel(spec, out, say, variants)
         except Exception as error:  # one kernel must not end the run
             say(f"{spec.name:22s} {'':20s} failed   {error!r}")
             return {"name": spec.name, "variants": [], "error": repr(error)}

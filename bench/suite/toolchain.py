@@ -7,6 +7,7 @@ not end a run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -92,6 +93,7 @@ def regdem_command() -> list[str]:
     return [sys.executable, "-c", "from regdem.cli.main import main; main()"]
 
 
+@functools.cache
 def nvcc_version() -> str:
     done = call([find("nvcc"), "--version"], 30)
     match = re.search(r"V(\d+\.\d+\.\d+)", done.stdout)

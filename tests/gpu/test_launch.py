@@ -82,7 +82,8 @@ def test_a_wrong_size_is_refused_before_the_driver_sees_it() -> None:
 
 def test_a_driver_without_an_entry_point_is_refused() -> None:
     class Old:
-        cuInit = staticmethod(lambda _flags: 0)
+        def cuInit(self, flags: int) -> int:
+            return flags
 
     with pytest.raises(DriverError, match="cuDriverGetVersion"):
         Driver(Old())
