@@ -9,11 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regdem.api import inspect as inspect
+    from regdem.integrations.loading import load as load
     from regdem.machine import occupancy as occupancy
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "inspect": "regdem.api:inspect",
+    "load": "regdem.integrations.loading:load",
     "occupancy": "regdem.machine.residency:occupancy",
 }
 """Public name -> "module:attribute"; add a line here and one under TYPE_CHECKING."""

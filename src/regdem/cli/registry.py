@@ -17,6 +17,10 @@ class Verb(NamedTuple):
 
 
 VERBS: dict[str, Verb] = {
+    "inspect": Verb(
+        "regdem.cli.inspect:command",
+        "Pressure, interference, spills, parallelism, and advice; text, JSON or HTML.",
+    ),
     "occupancy": Verb(
         "regdem.cli.occupancy:command",
         "Blocks and warps per SM, every cliff, and what reaches the next one.",

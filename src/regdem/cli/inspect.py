@@ -1,0 +1,221 @@
+"""`regdem inspect`: what the registers of each kernel are used for, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regdem.cli.options import (
+    KernelPattern,
+    arch_option,
+    debug_option,
+    kernel_option,
+    output_options,
+    threads_option,
+)
+from regdem.cli.output import Output, dump_json, envelope, note, read_input
+from regdem.errors import UsageError
+from regdem.machine import BlockShape
+
+if TYPE_CHECKING:
+    from regdem.api import Located, Module
+    from regdem.report.model import KernelReport
+
+PARALLEL_INSTRUCTIONS = 20_000
+"""Below this many instructions, starting processes costs more than it saves."""
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What the verb found: the reports, and the file as the JSON envelope names it."""
+
+    reports: list[KernelReport]
+    located: list[Located]
+    envelope: dict[str, Any]
+
+
+@click.command("inspect", short_help="Pressure, spills, loops, advice.")
+@click.argument("file")
+@kernel_option
+@threads_option()
+@click.option(
+    "--dynamic-shared-bytes", type=int, metavar="D", help="Dynamic shared memory of the launch. [0]"
+)
+@arch_option()
+@click.option("--jobs", type=int, metavar="N", help="Processes to use. [CPU cores]")
+@click.option(
+    "--fits", type=int, metavar="R", help="Ask whether R registers suffice, and what is in the way."
+)
+@output_options("text", "json", "html", "dot")
+@debug_option
+def command(
+    *,
+    file: str,
+    kernel: KernelPattern | None,
+    threads: BlockShape | None,
+    dynamic_shared_bytes: int | None,
+    arch: str | None,
+    jobs: int | None,
+    fits: int | None,
+    output: Output,
+) -> None:
+    """Live registers, interference, spills, parallelism and occupancy of the kernels of FILE.
+
+    FILE: a cubin, a fat binary, a host program or library with device code, an archive, a folder
+    of a kernel cache, `.cu` or `.ptx` (compiled with the tools found), or `-`.
+    """
+    count = threads.threads if threads else None
+    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch, jobs)
+    if output.format == "dot":
+        _emit_dot(output, found)
+        return
+    answers = None if fits is None else [_fits(entry, fits) for entry in found.located]
+    output.emit(
+        text=lambda: _text(found, answers),
+        json=lambda: dump_json(found.envelope | {"kernels": _dicts(found, answers)}),
+        html=lambda: _html(file, found),
+    )
+
+
+def inspect_file(
+    path: str,
+    pattern: KernelPattern | None = None,
+    threads: int | None = None,
+    dynamic_shared_bytes: int | None = None,
+    arch: str | None = None,
+    jobs: int | None = None,
+) -> Inspected:
+    """Load a file and inspect the kernels selected, on several processes where that pays.
+
+    Raises InputError, UsageError; UnsupportedError if no kernel selected is understood.
+    """
+    from regdem.api import inspect_all, inspect_jobs
+
+    module, head = load_file(path, arch)
+    located = select(module, pattern)
+    work = inspect_jobs(located, threads, dynamic_shared_bytes)
+    size = sum(job.kernel.instruction_count for job in work)
+    processes = min(len(work), jobs or os.cpu_count() or 1)
+    progress = Progress("inspect")
+    if processes > 1 and (size >= PARALLEL_INSTRUCTIONS or jobs):
+        with ProcessPoolExecutor(processes) as executor:
+            reports = inspect_all(work, executor, progress)
+    else:
+        reports = inspect_all(work, None, progress)
+    progress.close()
+    refused = [report.refusal for report in reports if report.refusal]
+    if len(refused) == len(reports) and refused:
+        refused[0].file = refused[0].file or path
+        raise refused[0]
+    for refusal in refused:
+        note(f"regdem: not analysed: {refusal}")
+    return Inspected(reports, located, head)
+
+
+def load_file(path: str, arch: str | None = None) -> tuple[Module, dict[str, Any]]:
+    """The module, and the JSON envelope with the hash of the file (of all cubins of a folder)."""
+    import hashlib
+
+    from regdem.integrations.loading import load
+
+    if path == "-":
+        data = sys.stdin.buffer.read()
+        module = load(data, arch)
+        return module, envelope({}, path=path, data=data)
+    module = load(path, arch)
+    for problem in module.problems:
+        note(f"regdem: skipped: {problem}")
+    if os.path.isdir(path):
+        digest = hashlib.sha256()
+        for image in module.images:
+            digest.update(image.cubin.to_bytes())
+        return module, envelope({"input": {"path": path, "sha256": digest.hexdigest()}})
+    return module, envelope({}, path=path, data=read_input(path))
+
+
+def select(module: Module, pattern: KernelPattern | None) -> list[Located]:
+    """The kernels a pattern selects. Raises UsageError if there are none."""
+    chosen = [
+        entry
+        for entry in module.located
+        if pattern is None or pattern.matches(entry.kernel.name, entry.kernel.demangled_name)
+    ]
+    if chosen:
+        return chosen
+    names = ", ".join(entry.kernel.name for entry in module.located[:5]) or "none"
+    wanted = f"no kernel matches {pattern.text!r}" if pattern else "no kernels"
+    raise UsageError(wanted, file=module.path, hint=f"kernels here: {names}", code="no_kernel")
+
+
+class Progress:
+    """A line on stderr that counts kernels; silent unless stderr is a terminal."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        self.shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        if total > 1 and sys.stderr.isatty():
+            self.shown = True
+            bar = "#" * (30 * done // total)
+            print(f"\r{self.verb} [{bar:<30}] {done}/{total}", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self.shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _fits(entry: Located, registers: int) -> dict[str, Any] | None:
+    from regdem.report.fitting import fits
+
+    return fits(entry.kernel, registers)
+
+
+def _dicts(found: Inspected, answers: list[dict[str, Any] | None] | None) -> list[dict[str, Any]]:
+    rows = [report.to_dict() for report in found.reports]
+    for row, answer in zip(rows, answers or [], strict=False):
+        row["fits"] = answer
+    return rows
+
+
+def _text(found: Inspected, answers: list[dict[str, Any] | None] | None) -> str:
+    from regdem.report.fitting import fits_text
+    from regdem.report.text import text_report
+
+    parts: list[str] = []
+    for number, report in enumerate(found.reports):
+        text = text_report(report)
+        answer = answers[number] if answers else None
+        parts.append(text + (fits_text(answer) if answer else ""))
+    return "\n".join(parts)
+
+
+def _html(path: str, found: Inspected) -> str:
+    from regdem.integrations.sass import sass_text
+    from regdem.report.html import html_report
+
+    texts: dict[int, dict[str, dict[int, str]]] = {}
+    pages: list[dict[int, str]] = []
+    for entry in found.located:
+        key = id(entry.image)
+        if key not in texts:
+            texts[key] = sass_text(entry.image.cubin.to_bytes())
+        pages.append(texts[key].get(entry.kernel.name, {}))
+    kernels = [entry.kernel for entry in found.located]
+    return html_report(path, kernels, found.reports, pages)
+
+
+def _emit_dot(output: Output, found: Inspected) -> None:
+    from regdem.report.fitting import interference_dot
+
+    if len(found.located) != 1:
+        raise UsageError(
+            f"{len(found.located)} kernels: DOT shows one graph", hint="choose with --kernel"
+        )
+    output.emit(dot=lambda: interference_dot(found.located[0].kernel))

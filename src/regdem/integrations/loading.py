@@ -1,0 +1,28 @@
+"""Load anything: what `regdem.api.load` reads, and sources compiled on the way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from regdem.api import Image, Module
+from regdem.api import load as load_compiled
+from regdem.binary import Cubin
+from regdem.integrations.compile import DEFAULT_ARCH, compile_source
+
+SOURCES = (".cu", ".ptx")
+
+
+def load(source: str | os.PathLike[str] | bytes, arch: str | None = None) -> Module:
+    """The cubins in a file, folder or bytes; a `.cu` or `.ptx` file is compiled.
+
+    arch: what to compile sources for (default sm_90), and which cubins to keep (default all).
+    Raises InputError for files that hold none, UsageError where none is for `arch`,
+    UnsupportedError where a source can't be compiled here.
+    """
+    if not isinstance(source, bytes) and Path(source).suffix in SOURCES and Path(source).is_file():
+        path = os.fspath(source)
+        data = compile_source(path, arch or DEFAULT_ARCH)
+        return Module(path, (Image(path, Cubin.parse(data, path)),))
+    module = load_compiled(source)
+    return module if arch is None else module.for_arch(arch)

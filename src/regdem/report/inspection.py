@@ -1,0 +1,249 @@
+"""Inspect one kernel: every analysis, put together as a `KernelReport`.
+
+A pure function of (kernel, launch), so that a hundred kernels can be inspected by as many
+processes. Code that is not understood does not stop it: the report then holds the refusal and
+what the headers say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from regdem.analysis.ilp import is_padding, loop_parallelism
+from regdem.analysis.interference import colour, interference
+from regdem.analysis.liveness import Liveness, liveness
+from regdem.analysis.spills import spills
+from regdem.analysis.webs import Webs, webs
+from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
+from regdem.errors import RegdemError, UnsupportedError, UsageError
+from regdem.isa.decoded import INSTRUCTION_BYTES, RegisterFile
+from regdem.machine import Occupancy, occupancy
+from regdem.program.from_kernel import program_of
+from regdem.program.loops import Loop, loop_depth, loops
+from regdem.program.program import Program
+from regdem.report.advice import advise
+from regdem.report.model import (
+    CodeAnalysis,
+    GraphSummary,
+    KernelReport,
+    LoopInfo,
+    Pressure,
+    SourceLine,
+    SpillReport,
+)
+from regdem.report.values import peak_values
+
+ALLOCATION_EXTRA = 2
+"""Registers per thread beyond the highest number used + 1 that every count includes (measured)."""
+FAR_BELOW = 8
+
+
+def inspect_kernel(
+    kernel: Kernel,
+    threads: int | None = None,
+    dynamic_shared_bytes: int = 0,
+    origin: str | None = None,
+) -> KernelReport:
+    """Everything about one kernel.
+
+    threads: per block of the launch; None: what the kernel declares (required, else its most).
+    dynamic_shared_bytes: of the launch. Raises UsageError for a launch the architecture has not.
+    """
+    if threads is None:
+        threads = declared_threads(kernel)
+    analysis: CodeAnalysis | None = None
+    refusal: RegdemError | None = None
+    try:
+        analysis = analyse(kernel)
+    except UnsupportedError as error:
+        refusal = error
+        refusal.kernel = refusal.kernel or kernel.name
+    report = KernelReport(
+        name=kernel.name,
+        demangled_name=kernel.demangled_name,
+        arch=kernel.arch,
+        registers_per_thread=kernel.registers_per_thread,
+        static_shared_bytes=kernel.static_shared_bytes,
+        local_bytes=kernel.local_bytes,
+        barriers=kernel.barriers,
+        threads=threads,
+        occupancy=_occupancy(kernel, threads, dynamic_shared_bytes),
+        analysis=analysis,
+        advice=(),
+        refusal=refusal,
+        origin=origin,
+    )
+    return replace(report, advice=advise(report)) if analysis else report
+
+
+def declared_threads(kernel: Kernel) -> int | None:
+    """Threads per block the kernel declares: what it requires, else the most it allows."""
+    if kernel.required_block is not None:
+        x, y, z = kernel.required_block
+        return x * y * z
+    return kernel.max_threads
+
+
+def _occupancy(kernel: Kernel, threads: int | None, dynamic: int) -> Occupancy | None:
+    if threads is None:
+        return None
+    cluster = 1
+    if kernel.cluster is not None:
+        x, y, z = kernel.cluster
+        cluster = max(1, x * y * z)
+    try:
+        result = occupancy(
+            kernel.arch,
+            threads,
+            registers=kernel.registers_per_thread,
+            static_shared_bytes=kernel.static_shared_bytes,
+            dynamic_shared_bytes=dynamic,
+            barriers=kernel.barriers,
+            cluster=cluster,
+        )
+    except UsageError as error:
+        error.kernel = error.kernel or kernel.name
+        raise
+    assert isinstance(result, Occupancy)
+    return result
+
+
+def analyse(kernel: Kernel) -> CodeAnalysis:
+    """All that the instructions say. Raises UnsupportedError where they aren't understood."""
+    program = program_of(kernel)
+    live = liveness(program)
+    nest = loops(program)
+    split = webs(program, live)
+    depth = loop_depth(program, nest)
+    annotated = [note.offset for note in kernel.annotations if note.kind == SPILL_ANNOTATION]
+    found = spills(program, annotated, depth)
+    curve = live.pressure(RegisterFile.GPR)
+    return CodeAnalysis(
+        max_live={
+            "gpr": live.max_live(RegisterFile.GPR),
+            "ugpr": live.max_live(RegisterFile.UGPR),
+            "pred": live.max_live(RegisterFile.PRED),
+            "upred": live.max_live(RegisterFile.UPRED),
+        },
+        instructions=len(program),
+        blocks=len(program.blocks),
+        loops=_loops(kernel, program, nest, curve.tolist()),
+        pressure=_pressure(kernel, program, live, split, nest, depth),
+        interference=graph_summary(split, kernel.registers_per_thread),
+        spills=SpillReport(
+            found,
+            {
+                site.offset: line
+                for site in found.sites
+                if (line := _line(kernel, site.offset)) is not None
+            },
+        ),
+        parallelism=loop_parallelism(program, nest),
+        mix=instruction_mix(program),
+        calls=len(program.callee),
+        repeated_line=repeated_line(kernel, program),
+    )
+
+
+def graph_summary(split: Webs, registers_per_thread: int) -> GraphSummary:
+    """Nodes, edges, colours, and what renumbering alone would save."""
+    graph = interference(split)
+    colours = colour(graph).colours
+    needed = colours + ALLOCATION_EXTRA
+    return GraphSummary(
+        nodes=len(graph.nodes),
+        edges=graph.edges,
+        tuples=sum(1 for group in split.groups if len(group.webs) > 1),
+        colours=colours,
+        registers_needed=needed,
+        renumbering_saves=max(0, registers_per_thread - needed),
+    )
+
+
+def instruction_mix(program: Program) -> dict[str, int]:
+    """Instructions by mnemonic, the most frequent first; the padding behind the end left out."""
+    names = [form.name for form in program.code.table.forms]
+    reachable = program.reachable
+    counts = Counter(
+        names[form]
+        for form, block in zip(program.code.form.tolist(), program.block_of.tolist(), strict=True)
+        if block in reachable
+    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def repeated_line(kernel: Kernel, program: Program) -> tuple[str, int] | None:
+    """The source line with the most copies of its loads; None without line information.
+
+    A line may have loads of several forms; the rarest form counts.
+    """
+    if not kernel.lines:
+        return None
+    forms = program.code.table.forms
+    per_line: dict[SourceLine, Counter[int]] = {}
+    for i, form in enumerate(program.code.form.tolist()):
+        if forms[form].reads_memory and forms[form].memory in ("global", "generic", "shared"):
+            line = _line(kernel, INSTRUCTION_BYTES * i)
+            if line is not None:
+                per_line.setdefault(line, Counter())[form] += 1
+    best = max(
+        ((min(counts.values()), str(line)) for line, counts in per_line.items()), default=None
+    )
+    return None if best is None else (best[1], best[0])
+
+
+def _line(kernel: Kernel, offset: int) -> SourceLine | None:
+    found = kernel.line_at(offset)
+    return None if found is None else SourceLine(*found)
+
+
+def _loops(
+    kernel: Kernel, program: Program, nest: tuple[Loop, ...], curve: list[int]
+) -> tuple[LoopInfo, ...]:
+    result: list[LoopInfo] = []
+    for loop in nest:
+        if is_padding(program, loop):
+            continue
+        spans = [(program.blocks[b].start, program.blocks[b].end) for b in loop.blocks]
+        header = program.blocks[loop.header].start
+        result.append(
+            LoopInfo(
+                start_offset=INSTRUCTION_BYTES * min(start for start, _ in spans),
+                end_offset=INSTRUCTION_BYTES * max(end for _, end in spans),
+                depth=loop.depth,
+                header_offset=INSTRUCTION_BYTES * header,
+                instructions=sum(end - start for start, end in spans),
+                max_live_gpr=max(max(curve[start:end], default=0) for start, end in spans),
+                source=_line(kernel, INSTRUCTION_BYTES * header),
+            )
+        )
+    return tuple(sorted(result, key=lambda loop: (loop.start_offset, loop.depth)))
+
+
+def _pressure(
+    kernel: Kernel,
+    program: Program,
+    live: Liveness,
+    split: Webs,
+    nest: tuple[Loop, ...],
+    depth: list[int],
+) -> Pressure:
+    curve = live.pressure(RegisterFile.GPR)
+    peak = int(curve.max(initial=0))
+    at = int(np.argmax(curve)) if len(curve) else 0
+    block = int(program.block_of[at])
+    code = max(1, int(np.count_nonzero(curve)))
+    far = int(np.count_nonzero((curve > 0) & (curve <= peak - FAR_BELOW)))
+    return Pressure(
+        peak=peak,
+        peak_offset=INSTRUCTION_BYTES * at,
+        peak_block=block,
+        peak_loop_depth=depth[block],
+        peak_source=_line(kernel, INSTRUCTION_BYTES * at),
+        curve=tuple(curve.tolist()),
+        far_below_pct=round(100.0 * far / code, 1),
+        values=peak_values(program, split, nest, at, lambda offset: _line(kernel, offset)),
+    )

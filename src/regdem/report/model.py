@@ -1,0 +1,290 @@
+"""What `inspect` says about one kernel, as values with a JSON form.
+
+Offsets are bytes from the start of the kernel's code; counts are per register file where they
+count registers. A kernel that can't be analysed has `refusal` and only what the file's headers
+say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from regdem.analysis.ilp import LoopParallelism
+from regdem.analysis.spills import Spills, SpillSite
+from regdem.errors import RegdemError
+from regdem.machine import Occupancy
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A place in the source, from `-lineinfo`."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+@dataclass(frozen=True)
+class PeakValue:
+    """A value that is live at the peak.
+
+    `kind`: "stack_pointer"; "constant" (an immediate); "recomputable" (a constant-bank load or a
+    special register); "warp_uniform" (copied from uniform registers); "held" (not touched in the
+    innermost loop around the peak, or within 64 instructions of it); "working" otherwise.
+    `length` counts instructions over which it is live; `width` registers of its tuple.
+    """
+
+    web: int
+    register: int
+    width: int
+    kind: str
+    definitions: tuple[int, ...]
+    uses: tuple[int, ...]
+    length: int
+    loop_depth: int
+    source: SourceLine | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return dict(vars(self)) | {
+            "definitions": list(self.definitions),
+            "uses": list(self.uses),
+            "source": None if self.source is None else vars(self.source),
+        }
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """GPRs live at each instruction, counted as `nvdisasm -lrm` counts them (R1 included).
+
+    `far_below_pct`: share of the instructions that hold at least 8 registers less than the peak.
+    """
+
+    peak: int
+    peak_offset: int
+    peak_block: int
+    peak_loop_depth: int
+    peak_source: SourceLine | None
+    curve: tuple[int, ...]
+    far_below_pct: float
+    values: tuple[PeakValue, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; the curve as [offset, gpr] pairs."""
+        return {
+            "peak": self.peak,
+            "peak_offset": self.peak_offset,
+            "peak_block": self.peak_block,
+            "peak_loop_depth": self.peak_loop_depth,
+            "peak_source": None if self.peak_source is None else vars(self.peak_source),
+            "far_below_pct": self.far_below_pct,
+            "values": [value.to_dict() for value in self.values],
+            "curve": [[16 * i, live] for i, live in enumerate(self.curve)],
+        }
+
+
+@dataclass(frozen=True)
+class LoopInfo:
+    """A loop: from the first to behind the last of its instructions in address order."""
+
+    start_offset: int
+    end_offset: int
+    depth: int
+    header_offset: int
+    instructions: int
+    max_live_gpr: int
+    source: SourceLine | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return dict(vars(self)) | {"source": None if self.source is None else vars(self.source)}
+
+
+@dataclass(frozen=True)
+class GraphSummary:
+    """The interference graph of the GPR live ranges.
+
+    `colours`: registers a colouring with aligned tuples needs; `registers_needed`: the count per
+    thread that makes (two more are always allocated); `renumbering_saves`: against the present.
+    """
+
+    nodes: int
+    edges: int
+    tuples: int
+    colours: int
+    registers_needed: int
+    renumbering_saves: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One recommendation with its evidence.
+
+    `gain`: what it is expected to give; `action`: the command or source change that does it.
+    `weight` ranks (higher first) and is not shown.
+    """
+
+    rule: str
+    message: str
+    evidence: dict[str, Any]
+    gain: str
+    action: str
+    weight: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "rule": self.rule,
+            "message": self.message,
+            "evidence": self.evidence,
+            "gain": self.gain,
+            "action": self.action,
+        }
+
+
+@dataclass(frozen=True)
+class SpillReport:
+    """Spill and array sites with their source lines."""
+
+    spills: Spills
+    sources: dict[int, SourceLine] = field(default_factory=lambda: dict[int, SourceLine]())
+
+    @property
+    def store_bytes(self) -> int:
+        """Spill stores to local memory, bytes per thread, as `ptxas -v` counts them."""
+        return self.spills.total_bytes("local", store=True)
+
+    @property
+    def load_bytes(self) -> int:
+        """Spill loads from local memory, bytes per thread, as `ptxas -v` counts them."""
+        return self.spills.total_bytes("local", store=False)
+
+    @property
+    def hot(self) -> tuple[SpillSite, ...]:
+        """Spill sites inside loops."""
+        return tuple(site for site in self.spills.spill_sites if site.loop_depth)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        spills = self.spills
+        return {
+            "local_loads": spills.count("local", store=False),
+            "local_stores": spills.count("local", store=True),
+            "shared_loads": spills.count("shared", store=False),
+            "shared_stores": spills.count("shared", store=True),
+            "local_load_bytes": self.load_bytes,
+            "local_store_bytes": self.store_bytes,
+            "shared_load_bytes": spills.total_bytes("shared", store=False),
+            "shared_store_bytes": spills.total_bytes("shared", store=True),
+            "array_loads": spills.count("local", store=False, kind="array"),
+            "array_stores": spills.count("local", store=True, kind="array"),
+            "in_loops": len(self.hot),
+            "bytes_per_iteration": sum(site.bytes_per_thread for site in self.hot),
+            "annotated": spills.annotated,
+            "sites": [self._site(site) for site in spills.sites],
+        }
+
+    def _site(self, site: SpillSite) -> dict[str, Any]:
+        source = self.sources.get(site.offset)
+        return {
+            "offset": site.offset,
+            "opcode": site.opcode,
+            "space": site.space,
+            "kind": site.kind,
+            "bytes_per_thread": site.bytes_per_thread,
+            "place_bytes": site.place_bytes,
+            "loop_depth": site.loop_depth,
+            "file": source.file if source else None,
+            "line": source.line if source else None,
+        }
+
+
+@dataclass(frozen=True)
+class CodeAnalysis:
+    """What the instructions say; absent where they are not understood."""
+
+    max_live: dict[str, int]
+    instructions: int
+    blocks: int
+    loops: tuple[LoopInfo, ...]
+    pressure: Pressure
+    interference: GraphSummary
+    spills: SpillReport
+    parallelism: tuple[LoopParallelism, ...]
+    mix: dict[str, int]
+    calls: int
+    repeated_line: tuple[str, int] | None
+    """The source line whose memory loads stand most often in the code, and how often."""
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """Everything about one kernel."""
+
+    name: str
+    demangled_name: str
+    arch: str
+    registers_per_thread: int
+    static_shared_bytes: int
+    local_bytes: int
+    barriers: int
+    threads: int | None
+    occupancy: Occupancy | None
+    analysis: CodeAnalysis | None
+    advice: tuple[Advice, ...]
+    refusal: RegdemError | None = None
+    origin: str | None = None
+    """Where in a container the kernel's cubin lies; None for a plain cubin."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, keys and units as in the interface."""
+        analysis = self.analysis
+        head: dict[str, Any] = {
+            "name": self.name,
+            "demangled_name": self.demangled_name,
+            "arch": self.arch,
+            "origin": self.origin,
+            "threads": self.threads,
+            "registers_per_thread": self.registers_per_thread,
+            "max_live": None if analysis is None else analysis.max_live,
+            "static_shared_bytes": self.static_shared_bytes,
+            "local_bytes": self.local_bytes,
+            "barriers": self.barriers,
+        }
+        code: dict[str, Any] = dict.fromkeys(
+            ("instructions", "blocks", "loops", "pressure", "interference", "spills", "ilp")
+        )
+        if analysis is not None:
+            warps = self.occupancy.active_warps if self.occupancy else None
+            code = {
+                "instructions": analysis.instructions,
+                "blocks": analysis.blocks,
+                "mix": analysis.mix,
+                "calls": analysis.calls,
+                "loops": [loop.to_dict() for loop in analysis.loops],
+                "pressure": analysis.pressure.to_dict(),
+                "interference": analysis.interference.to_dict(),
+                "spills": analysis.spills.to_dict(),
+                "ilp": {"loops": [loop.to_dict(warps) for loop in analysis.parallelism]},
+            }
+        return (
+            head
+            | code
+            | {
+                "occupancy": None if self.occupancy is None else self.occupancy.to_dict(),
+                "advice": [item.to_dict() for item in self.advice],
+                "refused": None if self.refusal is None else self.refusal.to_dict(),
+            }
+        )
+
+    def _repr_html_(self) -> str:
+        from regdem.report.summary import html_summary
+
+        return html_summary(self)
