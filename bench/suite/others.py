@@ -79,7 +79,7 @@ def _docking_energy(seed: int, small: bool) -> Problem:
 def _hash_probe(seed: int, small: bool) -> Problem:
     """Half of the keys are in the table: placed at their first bucket's first free slot."""
     rng = rng_for("hash_probe", seed)
-    n, buckets = (500, 1 << 8) if small else (1 << 19, 1 << 21)
+    n, buckets = (500, 1 << 8) if small else (1 << 19, 1 << 20)
     count = buckets * 2
     stored = rng.integers(1, 1 << 32, (count, 4), dtype=np.uint32)
     bucket = _bucket(stored, buckets)

@@ -34,8 +34,10 @@ def array_of(problem: Problem, position: int) -> HostArray:
 
 def near(rng: np.random.Generator, count: int, length: int, spread: int) -> NDArray[np.int32]:
     """`length` neighbours of each of `count` items, within `spread` of it (wrapped)."""
-    offsets = rng.integers(1, min(spread, count), (length, count), dtype=np.int64)
-    return ((np.arange(count) + offsets) % count).astype(np.int32)
+    lists = rng.integers(1, min(spread, count), (length, count), dtype=np.int32)
+    lists += np.arange(count, dtype=np.int32)
+    np.subtract(lists, count, out=lists, where=lists >= count)
+    return lists
 
 
 def embedded(rng: np.random.Generator, count: int, dimensions: int) -> NDArray[np.float32]:

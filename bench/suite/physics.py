@@ -202,7 +202,7 @@ def _multipole_lookup(seed: int, small: bool) -> Problem:
 
 def _lattice_d3q19(seed: int, small: bool) -> Problem:
     rng = rng_for("lattice_d3q19", seed)
-    nx, ny, nz = (64, 4, 4) if small else (192, 128, 128)
+    nx, ny, nz = (64, 4, 4) if small else (192, 128, 64)
     weights = np.array([1 / 3] + [1 / 18] * 6 + [1 / 36] * 12)
     f = weights[:, None, None, None] * (1 + 0.1 * rng.random((19, nz, ny, nx)))
     return Problem(

@@ -267,8 +267,15 @@ def prepare_kernel(
     return record
 
 
-def prepare(specs: list[KernelSpec], out: Path, *, jobs: int, say: Callable[[str], None]) -> Record:
-    """Makes all variants with `jobs` kernels at a time and writes `manifest.json`."""
+def prepare(
+    specs: list[KernelSpec],
+    out: Path,
+    *,
+    jobs: int,
+    say: Callable[[str], None],
+    variants: str = "",
+) -> Record:
+    """Makes all variants (or those that match `variants`) with `jobs` kernels at a time and writes `manifest.json`."""
     out.mkdir(parents=True, exist_ok=True)
     started = time.time()
 
