@@ -1,5 +1,7 @@
 """Cubins, byte for byte: ELF64, `.nv.info`, kernels, edits, and the files that contain cubins."""
 
+from regdem.binary.atomic import write_atomically
+from regdem.binary.containers import Entry, Sidecar, open_container
 from regdem.binary.cubin import Cubin
 from regdem.binary.edit import KernelEdit
 from regdem.binary.info import InfoRecord
@@ -16,10 +18,14 @@ __all__ = [
     "Annotation",
     "BranchTable",
     "Cubin",
+    "Entry",
     "Function",
     "InfoRecord",
     "Kernel",
     "KernelEdit",
     "LineEntry",
     "Relocation",
+    "Sidecar",
+    "open_container",
+    "write_atomically",
 ]

@@ -14,6 +14,7 @@ Not claimed: ELF32, big-endian files and compressed sections are refused.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -275,7 +276,14 @@ class ElfImage:
         return self.table(section, RELA_DTYPE)
 
 
-def _parse_header(data: bytes) -> ElfHeader:
+def read_headers(data: bytes | mmap.mmap) -> tuple[ElfHeader, tuple[Section, ...]]:
+    """The headers of any little-endian ELF64 file, without a copy of a mapped one."""
+    header = _parse_header(data)
+    sections, header = _parse_sections(data, header)
+    return header, sections
+
+
+def _parse_header(data: bytes | mmap.mmap) -> ElfHeader:
     if not data:
         raise InputError("the file is empty", hint="give a cubin made by nvcc or ptxas")
     if data[:4] != b"\x7fELF":
@@ -288,7 +296,9 @@ def _parse_header(data: bytes) -> ElfHeader:
     return header
 
 
-def _parse_sections(data: bytes, header: ElfHeader) -> tuple[tuple[Section, ...], ElfHeader]:
+def _parse_sections(
+    data: bytes | mmap.mmap, header: ElfHeader
+) -> tuple[tuple[Section, ...], ElfHeader]:
     offset, count = header.section_offset, header.section_count
     if offset == 0:
         return (), header
@@ -320,7 +330,7 @@ def _parse_sections(data: bytes, header: ElfHeader) -> tuple[tuple[Section, ...]
     return tuple(sections), header
 
 
-def _check_extent(data: bytes, row: tuple[int, ...], what: str) -> None:
+def _check_extent(data: bytes | mmap.mmap, row: tuple[int, ...], what: str) -> None:
     _, kind, _, _, offset, size, _, _, alignment, _ = row
     if kind in _NOBITS_TYPES:
         if offset > len(data) or size > 1 << 40:
