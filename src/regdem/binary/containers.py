@@ -27,6 +27,7 @@ from regdem.binary.archives import (
     AR_MAGIC,
     ZIP_MAGICS,
     Budget,
+    LimitExceeded,
     Limits,
     Source,
     ZipSource,
