@@ -28,6 +28,7 @@ from math import ceil
 from typing import Any
 
 from regdem.analysis.bits import FILE_MASK, def_masks, members, use_masks
+from regdem.analysis.forms import forms_of
 from regdem.analysis.loop_demand import LONG_LATENCY
 from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, RegisterFile
 from regdem.isa.table import Form
@@ -96,8 +97,9 @@ def loop_parallelism(program: Program, nest: tuple[Loop, ...]) -> tuple[LoopPara
     parents = {loop.parent for loop in nest}
     reachable = program.reachable
     uses, defs = use_masks(program.code), def_masks(program.code)
+    forms = forms_of(program.code)
     found = [
-        _loop(program, loop, index not in parents, uses, defs)
+        _loop(program, loop, index not in parents, forms, uses, defs)
         for index, loop in enumerate(nest)
         if loop.blocks & reachable and not is_padding(program, loop)
     ]
@@ -120,12 +122,16 @@ def result_cycles(form: Form) -> int:
 
 
 def _loop(
-    program: Program, loop: Loop, innermost: bool, uses: list[int], defs: list[int]
+    program: Program,
+    loop: Loop,
+    innermost: bool,
+    forms: list[Form],
+    uses: list[int],
+    defs: list[int],
 ) -> LoopParallelism:
     blocks = sorted((program.blocks[b].start, program.blocks[b].end) for b in loop.blocks)
     body = [i for start, end in blocks for i in range(start, end)]
-    forms = program.code.table.forms
-    form_of = {i: forms[f] for i, f in zip(body, program.code.form[body].tolist(), strict=True)}
+    form_of = {i: forms[i] for i in body}
     cycles = {i: result_cycles(form) for i, form in form_of.items()}
     long_loads = {i for i, f in form_of.items() if f.reads_memory and f.memory in LONG_LATENCY}
     path, recurrence = _paths(body, uses, defs, cycles)
@@ -211,8 +217,10 @@ class _Walk:
 def _walk(program: Program, body: list[int], cycles: dict[int, int], long_loads: set[int]) -> _Walk:
     """An in-order warp over two passes; the figures are those of the second."""
     code = program.code
-    stall, wait = code.stall.tolist(), code.wait_mask.tolist()
-    write, read = code.write_scoreboard.tolist(), code.read_scoreboard.tolist()
+    stall: list[int] = code.stall.tolist()
+    wait: list[int] = code.wait_mask.tolist()
+    write: list[int] = code.write_scoreboard.tolist()
+    read: list[int] = code.read_scoreboard.tolist()
     done_at = [0] * 6
     slow: list[int] = [0] * 6
     result = _Walk()

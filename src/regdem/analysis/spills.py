@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from regdem.analysis.forms import forms_of
 from regdem.analysis.webs import STACK_POINTER
 from regdem.isa.decoded import INSTRUCTION_BYTES, DecodedCode, RegisterFile, Role
 from regdem.isa.fields import get_field
@@ -87,8 +88,7 @@ def spills(program: Program, annotated: Iterable[int], depth: list[int]) -> Spil
     named = {offset // INSTRUCTION_BYTES for offset in annotated}
     bases = _frame_bases(code)
     sites: list[SpillSite] = []
-    for i, form_index in enumerate(code.form.tolist()):
-        form = code.table.forms[form_index]
+    for i, form in enumerate(forms_of(code)):
         local = form.memory == "local"
         if not local and not (form.memory == "shared" and i in named):
             continue
@@ -150,7 +150,7 @@ def _frame_bases(code: DecodedCode) -> list[int]:
     }
     for row in stack.nonzero()[0].tolist():
         i = int(code.operand_instruction[row])
-        form = code.table.forms[code.form[i]]
+        form = code.table.forms[int(code.form[i])]
         if i in writes_stack or (form.memory != "none" and code.operand_bit[row] == _ADDRESS_BIT):
             continue
         lo = int(code.words[i, 0])

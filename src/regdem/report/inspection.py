@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from regdem.analysis.forms import forms_of
 from regdem.analysis.ilp import is_padding, loop_parallelism
 from regdem.analysis.interference import colour, interference
 from regdem.analysis.liveness import Liveness, liveness
@@ -165,11 +166,11 @@ def graph_summary(split: Webs, registers_per_thread: int) -> GraphSummary:
 
 def instruction_mix(program: Program) -> dict[str, int]:
     """Instructions by mnemonic, the most frequent first; the padding behind the end left out."""
-    names = [form.name for form in program.code.table.forms]
     reachable = program.reachable
+    blocks: list[int] = program.block_of.tolist()
     counts = Counter(
-        names[form]
-        for form, block in zip(program.code.form.tolist(), program.block_of.tolist(), strict=True)
+        form.name
+        for form, block in zip(forms_of(program.code), blocks, strict=True)
         if block in reachable
     )
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -182,13 +183,12 @@ def repeated_line(kernel: Kernel, program: Program) -> tuple[str, int] | None:
     """
     if not kernel.lines:
         return None
-    forms = program.code.table.forms
     per_line: dict[SourceLine, Counter[int]] = {}
-    for i, form in enumerate(program.code.form.tolist()):
-        if forms[form].reads_memory and forms[form].memory in ("global", "generic", "shared"):
+    for i, form in enumerate(forms_of(program.code)):
+        if form.reads_memory and form.memory in ("global", "generic", "shared"):
             line = _line(kernel, INSTRUCTION_BYTES * i)
             if line is not None:
-                per_line.setdefault(line, Counter())[form] += 1
+                per_line.setdefault(line, Counter())[form.index] += 1
     best = max(
         ((min(counts.values()), str(line)) for line, counts in per_line.items()), default=None
     )

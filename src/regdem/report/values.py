@@ -92,7 +92,7 @@ def definition_kind(code: DecodedCode, web: Web) -> str | None:
     if len(set(web.writes)) != 1 or web.whole:
         return None
     i = web.writes[0]
-    form = code.table.forms[code.form[i]]
+    form = code.table.forms[int(code.form[i])]
     files = {
         int(code.operand_file[row])
         for row in range(int(code.operand_start[i]), int(code.operand_start[i + 1]))
