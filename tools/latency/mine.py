@@ -60,7 +60,7 @@ class Miner:
         key = (kind, self.view.name[producer], self.view.name[consumer])
         self.unexplained[key] += 1
         self.examples.setdefault(
-            key, f"{self.file} {self.view.kernel} 0x{16 * producer:x} 0x{16 * consumer:x} 0x{cover:x}"
+            key, f"{self.file} {self.view.kernel[:30]} 0x{16 * producer:x} 0x{16 * consumer:x} 0x{cover:x}"
         )
 
     def early_wait(self, scoreboard: int, consumer: int, age: int) -> None:

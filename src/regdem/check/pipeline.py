@@ -2,7 +2,8 @@
 
 Model of one warp of sm_70 and later, as far as correctness goes:
 
-- an instruction issues; the next one issues at least `stall` cycles later (at least one);
+- an instruction issues and, if of fixed latency, reads its operands (ptxas overwrites them in the
+  very next cycle, so that no distance is asked for); the next one issues at least `stall` cycles later (at least one);
 - a *fixed-latency* instruction's result is in its register a known number of cycles after issue,
   and nothing waits for it: a consumer that comes too early reads the old value;
 - a *variable-latency* instruction tells by a scoreboard: its write scoreboard counts up at issue
@@ -59,7 +60,6 @@ class InFlight:
     """Ages are issue times relative to now, as numbers <= 0."""
 
     fixed: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-    reading: dict[int, int] = field(default_factory=dict[int, int])
     variable: dict[int, Outstanding] = field(default_factory=dict[int, Outstanding])
     set_at: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -70,7 +70,8 @@ class Timing:
 
     `group[i]` is the order group of a variable-latency instruction, -1 for a fixed-latency one;
     `read_group[i]` its read group.
-    `operands[i]` are (mask of places, role word) of every operand read, the guard included.
+    `late_reads[i]` are the places whose read a read scoreboard guards: general registers only;
+    predicates and uniform registers are read at issue. `operands[i]` are (mask of places, role word) of every operand read, the guard included.
     `depbar[i]` is (scoreboard, count) of a DEPBAR.LE, else None.
     """
 
@@ -81,6 +82,7 @@ class Timing:
     group: list[int]
     read_group: list[int]
     reads: list[int]
+    late_reads: list[int]
     writes: list[int]
     operands: list[tuple[tuple[int, str], ...]]
     depbar: list[tuple[int, int] | None]
@@ -136,7 +138,6 @@ class Pipeline:
         for i, (time, places) in other.fixed.items():
             mine = fixed.get(i)
             fixed[i] = (time, places) if mine is None else (max(time, mine[0]), places | mine[1])
-        reading = _latest(state.reading, other.reading)
         variable = dict(state.variable)
         for i, theirs in other.variable.items():
             mine = variable.get(i)
@@ -150,7 +151,7 @@ class Pipeline:
                     min(mine.later_read, theirs.later_read),
                 )
             )
-        met = InFlight(fixed, reading, variable, _latest(state.set_at, other.set_at))
+        met = InFlight(fixed, variable, _latest(state.set_at, other.set_at))
         return met, met != state
 
     def after_call(self, block: int, before: InFlight, returned: InFlight) -> InFlight:
@@ -158,7 +159,6 @@ class Pipeline:
         made = self._made[self.graph.callee(block)]
         return InFlight(
             {i: e for i, e in returned.fixed.items() if made >> i & 1 or i in before.fixed},
-            {i: e for i, e in returned.reading.items() if made >> i & 1 or i in before.reading},
             {i: e for i, e in returned.variable.items() if made >> i & 1 or i in before.variable},
             returned.set_at,
         )
@@ -169,7 +169,6 @@ class Pipeline:
         timing = self.timing
         now = 0
         fixed = dict(state.fixed)
-        reading = dict(state.reading)
         variable = {i: Outstanding(**vars(e)) for i, e in state.variable.items()}
         set_at = dict(state.set_at)
         for i in range(self.graph.start[block], self.graph.end[block]):
@@ -183,16 +182,14 @@ class Pipeline:
                             observer.early_wait(scoreboard, i, now - time)
             if bar is not None:
                 _depbar(variable, *bar)
-            reads, writes = timing.reads[i], timing.writes[i]
+            writes = timing.writes[i]
             if observer is not None:
-                self._report(i, now, fixed, reading, variable, observer)
+                self._report(i, now, fixed, variable, observer)
             if writes:
                 self._overwrite(i, writes, fixed)
             if timing.group[i] < 0:
                 if writes:
                     fixed[i] = (now, writes)
-                if reads:
-                    reading[i] = now
             else:
                 self._issue_variable(i, variable)
             for scoreboard in (timing.write_scoreboard[i], timing.read_scoreboard[i]):
@@ -201,15 +198,12 @@ class Pipeline:
             now += max(1, timing.stall[i])
             if len(fixed) > 2 * LONGEST_FIXED_CYCLES:
                 fixed = {p: e for p, e in fixed.items() if now - e[0] <= LONGEST_FIXED_CYCLES}
-            if len(reading) > 2 * LONGEST_FIXED_CYCLES:
-                reading = {p: t for p, t in reading.items() if now - t <= LONGEST_FIXED_CYCLES}
         return InFlight(
             {
                 p: (time - now, places)
                 for p, (time, places) in fixed.items()
                 if now - time <= LONGEST_FIXED_CYCLES
             },
-            {p: t - now for p, t in reading.items() if now - t <= 4},
             variable,
             {s: t - now for s, t in set_at.items() if now - t < SCOREBOARD_DELAY_CYCLES},
         )
@@ -245,7 +239,7 @@ class Pipeline:
                     entry.read = also_covered(entry.read, write)
         variable[i] = Outstanding(
             covered_by(write) if timing.writes[i] else OVER,
-            covered_by(read, write) if timing.reads[i] else OVER,
+            covered_by(read, write) if timing.late_reads[i] else OVER,
         )
 
     def _report(
@@ -253,7 +247,6 @@ class Pipeline:
         i: int,
         now: int,
         fixed: dict[int, tuple[int, int]],
-        reading: dict[int, int],
         variable: dict[int, Outstanding],
         observer: Observer,
     ) -> None:
@@ -269,17 +262,13 @@ class Pipeline:
                         observer.fixed("RAW", producer, i, role, now - time)
             if places & writes:
                 observer.fixed("WAW", producer, i, "", now - time)
-        if writes:
-            for producer, time in reading.items():
-                if timing.reads[producer] & writes:
-                    observer.fixed("WAR", producer, i, "", now - time)
         for producer, entry in variable.items():
             written = timing.writes[producer] if entry.write else 0
             if written & reads:
                 observer.pending("RAW", producer, i, entry.write)
             elif written & writes and timing.group[producer] != timing.group[i]:
                 observer.pending("WAW", producer, i, entry.write)
-            if entry.read and timing.reads[producer] & writes:
+            if entry.read and timing.late_reads[producer] & writes:
                 if timing.read_group[producer] != timing.read_group[i]:
                     observer.pending("WAR", producer, i, entry.read)
 

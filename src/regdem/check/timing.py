@@ -13,6 +13,7 @@ from regdem.check.view import CodeView
 _FILE_LETTER = "rupq"
 _DEPBAR_LE = 0x91A
 GUARD = "guard"
+_GENERAL = (1 << 255) - 1
 
 _GROUPS = {
     "shared": ("LDS", "LDSM", "SHFL"),
@@ -65,6 +66,7 @@ def timing_of(view: CodeView) -> Timing:
         group=group,
         read_group=read_group,
         reads=reads,
+        late_reads=[mask & _GENERAL for mask in reads],
         writes=writes,
         operands=operands,
         depbar=[_depbar(low) for low in view.low],
@@ -81,6 +83,6 @@ def _numbered(view: CodeView, groups: dict[str, str]) -> list[int]:
 
 def _depbar(low: int) -> tuple[int, int] | None:
     """(scoreboard, count) of a DEPBAR.LE."""
-    if low & 0xFFF != _DEPBAR_LE:
+    if low & 0xFFF != _DEPBAR_LE or not low >> 47 & 1:
         return None
-    return low >> 44 & 0xF, low >> 38 & 0x3F
+    return low >> 44 & 7, low >> 38 & 0x3F

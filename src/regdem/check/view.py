@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from regdem.check.places import FILE_BASE
 from regdem.errors import UnsupportedError
-from regdem.isa import decode
+from regdem.isa.decode import decode
 from regdem.isa.decoded import IMPLICIT, DecodedCode, Role
 
 _FIELD_BITS = (8, 6, 3, 3)

@@ -8,27 +8,32 @@ Data: `data/latency_sm90.tsv`, one row per (kind, producer, consumer, role): the
 cycles, how often the pair was seen, and how often at that distance. `tools/latency/mine.py`
 writes it from libraries set apart for calibration; other libraries are held out for the test.
 
-Trust: a row counts on its own where ptxas was seen at the bound often enough that it is the
-hardware's and not an accident of scheduling (`TIGHT`). Elsewhere the least over the pair's
-latency classes counts, and where a class was never seen, the greatest bound of the producer's
-class: thin evidence asks for more cycles, never for fewer.
+Trust: a bound counts where ptxas was seen exactly at it often enough that it is the hardware's
+and not an accident of scheduling (`_is_tight`). The table is asked from the particular to the
+general: the two instructions, then the producer and the consumer's class, then both classes. Where
+even the classes are hardly known, the greatest well-known bound of the producer's class counts:
+thin evidence asks for more cycles, never for fewer than ptxas was seen to leave.
 
-`kind` is RAW (role: which operand of the consumer), WAW or WAR.
+`kind` is RAW (role: which operand of the consumer) or WAW. Two writes must land in order: the
+distance asked for is the difference of the two latencies, at most what ptxas was seen to leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from regdem.errors import UnsupportedError
 
-TIGHT = 8
-"""How often a pair must be seen at its least distance for the row to count on its own."""
 NEVER_SEEN_CYCLES = 24
 """Distance asked of a producer about which nothing is known."""
+VARIABLE_LEAST_CYCLES = 12
+"""No variable-latency result arrives sooner after issue."""
+_ENOUGH = 300
+_ENOUGH_AT_LEAST = 20
+_TIGHT_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,52 +53,111 @@ def _class_of(name: str) -> str:
     return name.partition(":")[0]
 
 
+_Key = tuple[str, str, str, str]
+
+
 @dataclass
+class _Evidence:
+    least_cycles: int
+    seen: int = 0
+    seen_at_least: int = 0
+
+    def add(self, row: LatencyRow) -> None:
+        if row.least_cycles < self.least_cycles:
+            self.least_cycles, self.seen_at_least = row.least_cycles, 0
+        self.seen += row.seen
+        if row.least_cycles == self.least_cycles:
+            self.seen_at_least += row.seen_at_least
+
+    @property
+    def is_tight(self) -> bool:
+        return (
+            self.seen >= _ENOUGH
+            and self.seen_at_least >= _ENOUGH_AT_LEAST
+            and self.seen_at_least >= _TIGHT_SHARE * self.seen
+        )
+
+
 class LatencyTable:
     """Bounds by pair, and by class where a pair is rare."""
 
-    arch: str
-    rows: dict[tuple[str, str, str, str], LatencyRow]
-    _by_class: dict[tuple[str, str, str, str], int] = field(
-        default_factory=dict[tuple[str, str, str, str], int]
-    )
-    _most: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    _known: dict[tuple[str, str, str, str], int] = field(
-        default_factory=dict[tuple[str, str, str, str], int]
-    )
-
-    @staticmethod
-    def of(arch: str, rows: Iterable[LatencyRow]) -> LatencyTable:
-        """Build the table and its bounds by class."""
-        table = LatencyTable(arch, {})
+    def __init__(self, arch: str, rows: Iterable[LatencyRow]) -> None:
+        self.arch = arch
+        self._evidence: dict[_Key, _Evidence] = {}
+        self._latency: dict[str, int] = {}
+        self._known: dict[_Key, int] = {}
         for row in rows:
-            table.rows[row.kind, row.producer, row.consumer, row.role] = row
-            key = (row.kind, _class_of(row.producer), _class_of(row.consumer), row.role)
-            known = table._by_class.get(key, row.least_cycles)
-            table._by_class[key] = min(known, row.least_cycles)
-        for (kind, producer, _, _), least in table._by_class.items():
-            key = (kind, producer)
-            table._most[key] = max(table._most.get(key, 0), least)
-        return table
+            for key in set(_keys(row.kind, row.producer, row.consumer, row.role)):
+                self._evidence.setdefault(key, _Evidence(row.least_cycles)).add(row)
+        self._most: dict[str, int] = {}
+        for (kind, producer, consumer, _), evidence in self._evidence.items():
+            if kind != "RAW" or not evidence.is_tight:
+                continue
+            for name in {producer, _class_of(producer)}:
+                known = self._latency.get(name, evidence.least_cycles)
+                self._latency[name] = min(known, evidence.least_cycles)
+            if ":" not in consumer:
+                name = _class_of(producer)
+                self._most[name] = max(self._most.get(name, 0), evidence.least_cycles)
 
     def required(self, kind: str, producer: str, consumer: str, role: str) -> int:
         """Cycles that must lie between issue of the producer and of the consumer."""
         key = (kind, producer, consumer, role)
         cycles = self._known.get(key)
         if cycles is None:
-            cycles = self._known[key] = self._required(kind, producer, consumer, role)
+            ask = self._required_read if kind == "RAW" else self._required_write
+            cycles = self._known[key] = ask(producer, consumer, role)
         return cycles
 
-    def _required(self, kind: str, producer: str, consumer: str, role: str) -> int:
-        row = self.rows.get((kind, producer, consumer, role))
-        if row is not None and row.seen_at_least >= TIGHT:
-            return row.least_cycles
-        by_class = self._by_class.get((kind, _class_of(producer), _class_of(consumer), role))
-        if by_class is not None:
-            return by_class
-        if kind == "WAR":
-            return 1
-        return self._most.get((kind, _class_of(producer)), NEVER_SEEN_CYCLES)
+    def _required_read(self, producer: str, consumer: str, role: str) -> int:
+        least: int | None = None
+        for key in _keys("RAW", producer, consumer, role):
+            evidence = self._evidence.get(key)
+            if evidence is None:
+                continue
+            if evidence.is_tight:
+                return evidence.least_cycles
+            least = evidence.least_cycles
+        most = self._most.get(_class_of(producer), NEVER_SEEN_CYCLES)
+        return most if least is None else min(least, most)
+
+    def _required_write(self, producer: str, consumer: str, role: str) -> int:
+        first = self._latency_of(producer, NEVER_SEEN_CYCLES)
+        second = self._latency_of(consumer, VARIABLE_LEAST_CYCLES)
+        bound = max(1, first - second + 1)
+        seen = self._evidence.get(_keys("WAW", producer, consumer, role)[-1])
+        return bound if seen is None else min(bound, seen.least_cycles)
+
+    def _latency_of(self, name: str, unknown: int) -> int:
+        return self._latency.get(name, self._latency.get(_class_of(name), unknown))
+
+
+_FAMILIES = {"shuffle": "memory", "mufu": "slow", "variable": "slow", "special": "slow"}
+
+
+def _family_of(name: str) -> str:
+    """Consumers that take their operands through the same port."""
+    group = _class_of(name)
+    return "memory" if group.startswith("memory_") else _FAMILIES.get(group, group)
+
+
+def _port(consumer: str, role: str) -> str:
+    """Arithmetic reads its first two operands alike; a third may be taken later."""
+    if _family_of(consumer) != "memory" and role in ("r24", "r32"):
+        return "r"
+    return role
+
+
+def _keys(kind: str, producer: str, consumer: str, role: str) -> list[_Key]:
+    """From the particular to the general."""
+    group, port = _class_of(producer), _port(consumer, role)
+    return [
+        (kind, producer, consumer, port),
+        (kind, producer, _class_of(consumer), port),
+        (kind, producer, _family_of(consumer), port),
+        (kind, group, _class_of(consumer), port),
+        (kind, group, _family_of(consumer), port),
+    ]
 
 
 def parse_rows(text: str) -> list[LatencyRow]:
@@ -116,4 +180,4 @@ def latency_table(arch: str) -> LatencyTable:
     if arch != "sm_90":
         raise UnsupportedError(f"no latencies are known for {arch}", hint="sm_90 has a table")
     path = resources.files("regdem.machine") / "data" / "latency_sm90.tsv"
-    return LatencyTable.of(arch, parse_rows(path.read_text(encoding="utf-8")))
+    return LatencyTable(arch, parse_rows(path.read_text(encoding="utf-8")))
