@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,17 @@ def test_names_are_demangled() -> None:
 )
 def test_the_fallback_reads_qualified_names(mangled: str, expected: str) -> None:
     assert qualified_name(mangled) == expected
+
+
+def doubling_name(levels: int) -> str:
+    """A name whose readable form doubles with every level."""
+    digits = ["", *"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
+    return "_Z1fSt4pairIiiE" + "".join(f"S_I{2 * f'S{digits[i]}_'}E" for i in range(levels))
+
+
+def test_a_name_that_expands_without_bound_costs_little() -> None:
+    started = time.monotonic()
+    assert demangle(doubling_name(3)).startswith("f(")
+    assert len(demangle(doubling_name(20))) <= 1 << 16
+    assert demangle(doubling_name(34)) == "f"
+    assert time.monotonic() - started < 8

@@ -34,9 +34,8 @@ STO_CUDA_SHARED = 0x40
 SHARED_RESERVE_BYTES = 1024
 """What linked cubins of sm_90 and later include in `.nv.shared.KERNEL` besides the user's data."""
 
-_SM = {ver: f"sm_{ver}" for ver in (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90)} | {
-    ver: f"sm_{ver}" for ver in (100, 101, 103, 110, 120, 121)
-}
+_ARCHITECTURES = range(50, 200)
+"""Compute capabilities taken for real; new ones appear with every toolkit."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,14 @@ class Cubin:
         """The compute capability as a number: 90 for sm_90."""
         ident, flags = self.image.header.ident, self.image.header.flags
         version = (flags >> 8) & 0xFF if ident[7] == 0x41 else flags & 0xFF
-        if version not in _SM:
+        if version not in _ARCHITECTURES:
             raise InputError(f"a cubin for an unknown architecture (e_flags 0x{flags:x})")
         return version
 
     @property
     def arch(self) -> str:
         """`sm_90`; variants such as sm_90a have the name of their base."""
-        return _SM[self.sm]
+        return f"sm_{self.sm}"
 
     @property
     def is_relocatable(self) -> bool:

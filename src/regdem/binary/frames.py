@@ -18,6 +18,7 @@ from regdem.errors import InputError, UnsupportedError
 
 _ADVANCE_LOC4 = 4
 _CIE = 0xFFFFFFFF
+_ADDRESS_MASK = 0xFFFFFFFF
 _WIDE_CIE = 0xFFFFFFFFFFFFFFFF
 
 # Operands of the opcodes with the two top bits clear: u = ULEB/SLEB, b = block, a digit = bytes.
@@ -134,10 +135,11 @@ def _move_program(
         if step is None:
             out += data[start:position]
             continue
-        address += step * factor
+        # ptxas steps back by wrapping around 32 bits, in kernels that are shorter than their setup.
+        address = (address + step * factor) & _ADDRESS_MASK
         target = move(address)
-        new_step, rest = divmod(target - moved, factor)
-        if rest or new_step < 0:
+        new_step, rest = divmod((target - moved) & _ADDRESS_MASK, factor)
+        if rest:
             raise UnsupportedError("a frame description can't follow the moved code")
         moved = target
         out += data[start:position] if new_step == step else _encode(code, new_step)

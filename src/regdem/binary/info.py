@@ -142,9 +142,11 @@ def move_record(
         return _repack(record, [_rename_mask(word, rename) for word in record.words])
     if attribute in NO_CODE_OFFSETS:
         return record
-    if record.format != FORMAT_SIZED:
+    if record.format in (FORMAT_NONE, FORMAT_BYTE):
+        return record  # a flag or a small number: eight bits hold no code offset
+    if record.format == FORMAT_HALF:
         if attribute in ATTRIBUTE_NAMES:
-            return record  # a flag: two inline bytes hold no list of offsets
+            return record
         raise _unknown(record)
     words = record.words
     if len(record.payload) != 4 * len(words):
