@@ -1,6 +1,6 @@
 """Builds the shipped instruction table from learned layouts.
 
-    python tools/isa/build.py LEARNED.json SCOREBOARDS.json OUT.json
+    python tools/isa/build.py LEARNED.json... SCOREBOARDS.json OUT.json
 
 Layouts come from `learn.py`, completion by scoreboard from `scoreboards.py`; what an operation does
 to memory and control flow is a fact of its mnemonic and stands below. For every operation the
@@ -17,7 +17,7 @@ from pathlib import Path
 
 SIZE_BITS = (73, 74, 75)  # access size of memory operations
 ROLES = ("", "r", "w", "rw")
-CANDIDATE_BITS = [*range(72, 81), *range(91, 105), *range(76, 81), *range(40, 64)]
+CANDIDATE_BITS = [67, *range(72, 105), *range(40, 64)]
 MEMORY = {
     "LDG": "global r", "STG": "global w", "RED": "global rw", "REDG": "global rw", "ATOMG": "global rw",
     "LDS": "shared r", "STS": "shared w", "ATOMS": "shared rw", "LDSM": "shared r", "STSM": "shared w",
@@ -83,7 +83,13 @@ FORCED = {
     0x344: ("CALL.REL.NOINC R20", ("GPR 24 1 2", "PRED 12 1 1")),
     0x944: ("CALL.REL.NOINC", ("PRED 12 1 1",)),
     0x945: ("BSSY B0", ("PRED 12 1 1",)),
+    0x355: ("BMOV.32.CLEAR R16, B6", ("GPR 16 2 1", "PRED 12 1 1")),
+    0x356: ("BMOV.32 B6, R16", ("GPR 32 1 1", "PRED 12 1 1")),
 }
+
+
+# Operands of an operation (bits 0-8) that are printed only when used, and rarely are.
+HIDDEN = {0x025: ("PRED 81 2 1",), 0x027: ("PRED 81 2 1",)}
 
 
 def forced(op: int) -> list[tuple[tuple[int, int], str, tuple[str, ...]]]:
@@ -102,6 +108,8 @@ def complete(
         for row in rows:
             file, bit, _, _ = row.split()
             known[file, bit].add(row)
+    for row in HIDDEN.get(samples[0][0][0] & 0x1FF, ()):
+        known[row.split()[0], row.split()[1]].add(row)
     result: list[tuple[tuple[int, int], str, tuple[str, ...]]] = []
     for word, text, rows in samples:
         have = {row.split()[1] for row in rows}
@@ -126,6 +134,8 @@ def split(
     fields = {int(r.split()[1]) for s in samples for r in s[2]}
     sized = re.sub(r"^@!?U?P\w+\s+", "", samples[0][1]).split()[0].split(".")[0] in MEMORY
     for bit in sorted(set(CANDIDATE_BITS), key=lambda b: (not (sized and b in SIZE_BITS), b < 64, b)):
+        if sized and bit < 72:
+            continue
         if any(f <= bit < f + (8 if f in (16, 24, 32, 64) else 3) for f in fields):
             continue
         sides = (
@@ -162,9 +172,9 @@ def alignment(width: int) -> int:
 
 
 def main() -> None:
-    learned, scoreboards, out = sys.argv[1:4]
+    *learned, scoreboards, out = sys.argv[1:]
     by_op: dict[int, list[tuple[tuple[int, int], str, tuple[str, ...]]]] = defaultdict(list)
-    for lo, hi, text, rows in json.loads(Path(learned).read_text()):
+    for lo, hi, text, rows in (row for p in learned for row in json.loads(Path(p).read_text())):
         word = (int(lo, 16), int(hi, 16))
         by_op[word[0] & 0xFFF].append((word, text, tuple(rows)))
     for op in FORCED:

@@ -228,9 +228,8 @@ def _assemble(
             result.append(Web(len(result), register_of[root]))
         return index[root]
 
-    for register, node in whole_node.items():
-        if any(register == register_of[node] for _ in (0,)):
-            result[web_of(node)].whole = True
+    for node in whole_node.values():
+        result[web_of(node)].whole = True
     for node, first, last in intervals:
         web = result[web_of(node)]
         web.points |= ((1 << (last - first + 1)) - 1) << first
@@ -242,9 +241,10 @@ def _assemble(
         for row, register, width, role, align in mine:
             nodes = node_of_row[row]
             if role & Role.READ:
-                nodes = [n if n >= 0 else _undefined(new_at, union, register_of)
-                         for new_at, n in zip(range(register, register + width), nodes,
-                                              strict=True)]  # fmt: skip
+                nodes = [
+                    node if node >= 0 else _undefined(register + k, union, register_of)
+                    for k, node in enumerate(nodes)
+                ]
             names = tuple(web_of(n) for n in nodes)
             of_row[row] = names
             for w in names:
@@ -254,11 +254,14 @@ def _assemble(
                     result[w].writes.append(i)
             ties.extend((names[0], w) for w in names)
             alignment[names[0]] = max(alignment.get(names[0], 1), align)
-    for w in result:
+    # A call may write whatever its callee touches: those registers are taken there.
+    for site, function in program.callee.items():
+        summary = live.summaries[function]
+        for r in members((summary.uses | summary.defs) & FILE_MASK[RegisterFile.GPR]):
+            if r in whole_node:
+                result[web_of(whole_node[r])].points |= 3 << (2 * site)
+    for _ in result:
         group.new()
-        if w.register == STACK_POINTER or not w.points:
-            # Whole registers hold a point even where liveness sees none (dead definitions).
-            w.points |= 0
     for a, b in ties:
         group.join(a, b)
     by_root: dict[int, list[int]] = {}
@@ -276,7 +279,6 @@ def _assemble(
         groups.append(
             Group(tuple(names), strict.get(root, 1), min(registers), max(registers))
         )
-    del program, live
     return Webs(tuple(result), tuple(groups), of_row)
 
 

@@ -77,9 +77,9 @@ def imad(rd: int, ra: int, immediate: int, rc: int) -> Word:
     return _word(0x824, rd=rd, ra=ra, upper=immediate, high=0x078E0200 | rc)
 
 
-def imad_constant(rd: int, ra: int, bank: int, offset: int, rc: int) -> Word:
-    """`IMAD rd, ra, c[bank][offset], rc`."""
-    return _word(0xA24, rd=rd, ra=ra, upper=_constant(bank, offset), high=0x078E0200 | rc)
+def imad_register(rd: int, ra: int, rb: int, rc: int) -> Word:
+    """`IMAD rd, ra, rb, rc`."""
+    return _word(0x224, rd=rd, ra=ra, upper=rb, high=0x078E0200 | rc)
 
 
 def shift_right(rd: int, ra: int, count: int) -> Word:

@@ -1,0 +1,166 @@
+"""Which live ranges to demote: by live range, or in one of the paper's three orders.
+
+`live-range` works on webs: of those that cross instructions with too many live values, the ones
+that free most such instructions for the least loop-weighted accesses (the ratio of Chaitin's
+spill metric). The paper's orders (arXiv 1907.02894, section 4) work on register numbers: 32-bit
+registers other than R0, R1 that are no part of a multiword operand,
+
+- `static`: fewest textual accesses first;
+- `cfg`: accesses weighted by loop nesting, accesses in called functions by their call sites;
+- `conflict`: fewest distinct registers that share an instruction with it.
+
+When the 32-bit candidates run out, registers of multiword operands follow, whole tuples at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regdem.analysis.bits import FILE_MASK, members
+from regdem.analysis.liveness import Liveness
+from regdem.analysis.webs import STACK_POINTER, Web, Webs
+from regdem.isa.decoded import RegisterFile
+from regdem.program.loops import block_weights
+from regdem.program.program import Program
+
+ORDERS = ("live-range", "cfg", "static", "conflict")
+LOAD_COST, STORE_COST, RECOMPUTE_COST = 1.0, 0.6, 0.35
+"""Relative cost of one execution: a load stalls its user, a store only takes an issue slot."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A web with the instructions at which it holds a register (as a boolean array)."""
+
+    web: Web
+    occupied: NDArray[np.bool_]
+    idle: NDArray[np.bool_]
+    """Occupied, and the instruction does not access it."""
+    cost: float
+
+
+def occupied_instructions(web: Web, n: int) -> NDArray[np.bool_]:
+    """(n,) whether the web holds its register at either point of each instruction."""
+    data = web.points.to_bytes((2 * n + 15) // 8, "little")
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")[: 2 * n]
+    return bits.reshape(n, 2).any(axis=1)
+
+
+def web_candidates(
+    program: Program, webs: Webs, recomputable: dict[int, int]
+) -> list[Candidate]:
+    """All webs that may be demoted as live ranges, with their costs."""
+    n = len(program)
+    weights = block_weights(program)
+    weight = [weights[b] for b in program.block_of.tolist()]
+    result: list[Candidate] = []
+    for web in webs.webs:
+        if web.whole or web.register == STACK_POINTER or not web.reads:
+            continue
+        occupied = occupied_instructions(web, n)
+        idle = occupied.copy()
+        idle[web.reads] = False
+        idle[web.writes] = False
+        if not idle.any():
+            continue
+        if web.index in recomputable:
+            cost = RECOMPUTE_COST * sum(weight[i] for i in set(web.reads))
+        else:
+            cost = LOAD_COST * sum(weight[i] for i in set(web.reads))
+            cost += STORE_COST * sum(weight[i] for i in set(web.writes))
+        result.append(Candidate(web, occupied, idle, cost))
+    return result
+
+
+def choose_webs(
+    candidates: Sequence[Candidate],
+    pressure: NDArray[np.int32],
+    target: int,
+    most_slots: int,
+    recomputable: dict[int, int],
+) -> list[Candidate] | None:
+    """Greedy choice until no instruction has more than `target` live values; None if impossible.
+
+    At most `most_slots` candidates that need a slot are taken (slots that can be shared by
+    disjoint ranges are found later, so this is a bound, not a promise).
+    """
+    current = pressure.astype(np.int64).copy()
+    left = list(candidates)
+    chosen: list[Candidate] = []
+    slots = 0
+    while True:
+        over = current > target
+        if not over.any():
+            return chosen
+        excess = np.where(over, current - target, 0)
+        best, best_score = -1, 0.0
+        for k, candidate in enumerate(left):
+            freed = int(np.count_nonzero(candidate.idle & over))
+            if not freed:
+                continue
+            if candidate.web.index not in recomputable and slots >= most_slots:
+                continue
+            peak = int(excess[candidate.idle].max(initial=0))
+            score = freed * (1.0 + peak) / (candidate.cost + 0.5)
+            if score > best_score:
+                best, best_score = k, score
+        if best < 0:
+            return None
+        candidate = left.pop(best)
+        chosen.append(candidate)
+        slots += candidate.web.index not in recomputable
+        current -= candidate.idle
+
+
+def register_order(program: Program, live: Liveness, order: str) -> list[tuple[int, ...]]:
+    """Register numbers to demote, best first, single registers before tuples, as the paper does."""
+    code = program.code
+    gpr = FILE_MASK[RegisterFile.GPR]
+    weights = block_weights(program)
+    score: dict[int, float] = {}
+    neighbours: dict[int, int] = {}
+    tuples: dict[int, set[int]] = {}
+    rows = (code.operand_file == RegisterFile.GPR).nonzero()[0]
+    for row in rows.tolist():
+        first, width = int(code.operand_register[row]), int(code.operand_width[row])
+        i = int(code.operand_instruction[row])
+        together = (live.uses[i] | live.defs[i]) & gpr
+        for r in range(first, first + width):
+            step = weights[program.block_of[i]] if order == "cfg" else 1.0
+            score[r] = score.get(r, 0.0) + step
+            neighbours[r] = neighbours.get(r, 0) | (together & ~(1 << r))
+            if width > 1:
+                tuples.setdefault(r, set()).update(range(first, first + width))
+    if order == "conflict":
+        score = {r: float(m.bit_count()) for r, m in neighbours.items()}
+    singles = [r for r in score if r not in tuples and r not in (0, STACK_POINTER)]
+    singles.sort(key=lambda r: (score[r], r))
+    result: list[tuple[int, ...]] = [(r,) for r in singles]
+    groups: list[tuple[float, tuple[int, ...]]] = []
+    seen: set[int] = set()
+    for r in sorted(tuples):
+        if r in seen:
+            continue
+        component, work = {r}, [r]
+        while work:
+            for other in tuples.get(work.pop(), ()):
+                if other not in component:
+                    component.add(other)
+                    work.append(other)
+        seen |= component
+        if STACK_POINTER not in component:
+            groups.append((sum(score[x] for x in component), tuple(sorted(component))))
+    result += [registers for _, registers in sorted(groups)]
+    return result
+
+
+def used_registers(live: Liveness) -> list[int]:
+    """All general registers that the section reads or writes."""
+    mask = 0
+    for use, define in zip(live.uses, live.defs, strict=True):
+        mask |= use | define
+    return members(mask & FILE_MASK[RegisterFile.GPR])

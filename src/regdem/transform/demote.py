@@ -1,0 +1,423 @@
+"""Register demotion: a kernel with fewer registers, whose displaced values live in shared memory.
+
+The phases, in order:
+
+    program → webs → choice of live ranges → loads, stores, prologue → webs again → colouring
+            → renaming → control bits → edit
+
+Two granularities. `live-range` splits registers into webs, demotes the idle ones and recolours all.
+The paper's orders (`cfg`, `static`, `conflict`) demote register numbers; every other register is
+renamed by a bijection, which carries ptxas's own hazards over unchanged, and only the short ranges
+around the accesses of demoted registers (the temporaries) are coloured by liveness.
+
+Nothing here is trusted: `check/` proves the result from the bytes before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from regdem.analysis.liveness import Liveness, liveness
+from regdem.analysis.webs import STACK_POINTER, Webs, call_touched, webs
+from regdem.binary.edit import KernelEdit
+from regdem.binary.kernel import Kernel
+from regdem.errors import UnsupportedError, UsageError
+from regdem.isa import encode
+from regdem.isa.decode import decode
+from regdem.isa.decoded import INSTRUCTION_BYTES, RegisterFile
+from regdem.program.edit import NOP, Edited, Word, apply, identity
+from regdem.program.loops import loop_depth
+from regdem.program.program import Program, build
+from regdem.transform.candidates import (
+    ORDERS,
+    Candidate,
+    choose_webs,
+    occupied_instructions,
+    register_order,
+    used_registers,
+    web_candidates,
+)
+from regdem.transform.colour import Colouring, colour
+from regdem.transform.hazards import repair
+from regdem.transform.recompute import copy_of, recomputable
+from regdem.transform.rename import rename
+from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
+from regdem.transform.spill import Access, insertions, place
+
+RESERVED_REGISTERS = 2
+"""A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
+STATIC_SHARED_LIMIT_BYTES = 48 * 1024
+
+
+@dataclass(frozen=True)
+class DemoteOptions:
+    """What to reach and how.
+
+    `registers`: registers per thread to reach. `threads`: threads per block of the launch.
+    `most_slots`: slots per thread that fit at the target occupancy.
+    """
+
+    registers: int
+    threads: int
+    most_slots: int
+    order: str = "live-range"
+    rematerialise: bool = True
+
+
+@dataclass(frozen=True)
+class Demoted:
+    """One value that was moved: original register, slot (-1 if recomputed), accesses inserted."""
+
+    register: int
+    web: int
+    slot: int
+    loads: int
+    stores: int
+    loop_depth: int
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A rewritten kernel: the edit for the cubin and what was done."""
+
+    edit: KernelEdit
+    registers_per_thread: int
+    shared_bytes: int
+    slots: int
+    demoted: tuple[Demoted, ...]
+    rematerialised: tuple[Demoted, ...]
+    inserted_instructions: int
+    method: str
+
+
+@dataclass
+class _Spilled:
+    """A program after insertion of loads and stores."""
+
+    edited: Edited
+    slots: int
+    where: SlotLayout | None
+    demoted: list[Demoted] = field(default_factory=lambda: list[Demoted]())
+    rematerialised: list[Demoted] = field(default_factory=lambda: list[Demoted]())
+
+
+def program_of(kernel: Kernel) -> Program:
+    """The control-flow graph of a kernel's section. Raises `UnsupportedError` (named)."""
+    code = decode(kernel.code, kernel.arch)
+    return build(
+        kernel.name,
+        code,
+        [(f.name, f.offset, f.size) for f in kernel.functions],
+        {table.offset: table.targets for table in kernel.branch_tables},
+    )
+
+
+def demote(kernel: Kernel, options: DemoteOptions) -> Rewrite:
+    """Rewrites `kernel` to `options.registers`.
+
+    Raises `UsageError` for an impossible target, `UnsupportedError` for a kernel that can't be
+    rewritten, with the reason.
+    """
+    _refuse(kernel, options)
+    program = program_of(kernel)
+    live = liveness(program)
+    limit = options.registers - RESERVED_REGISTERS
+    renumbered = _renumber(kernel, program, live, limit)
+    if renumbered is not None:
+        return renumbered
+    if options.order == "live-range":
+        return _by_live_range(kernel, program, live, limit, options)
+    return _by_register(kernel, program, live, limit, options)
+
+
+def _refuse(kernel: Kernel, options: DemoteOptions) -> None:
+    if options.order not in ORDERS:
+        raise UsageError(f"no such candidate order: {options.order}", hint=", ".join(ORDERS))
+    if not 16 <= options.registers <= 255:
+        raise UsageError(
+            f"{options.registers} registers per thread can't be a target",
+            hint="between 16 and 255",
+            kernel=kernel.name,
+        )
+    if options.registers >= kernel.registers_per_thread:
+        raise UsageError(
+            f"the kernel already uses {kernel.registers_per_thread} registers",
+            code="nothing_to_do",
+            hint=f"the target {options.registers} is not lower",
+            kernel=kernel.name,
+        )
+    if kernel.reconfigures_registers:
+        raise UnsupportedError(
+            "the kernel moves registers between warps (setmaxnreg)",
+            code="setmaxnreg",
+            kernel=kernel.name,
+        )
+    if kernel.is_relocatable:
+        raise UnsupportedError(
+            "the object is relocatable: its functions are not linked yet",
+            code="relocatable",
+            hint="rewrite the linked cubin",
+            kernel=kernel.name,
+        )
+
+
+def _renumber(
+    kernel: Kernel, program: Program, live: Liveness, limit: int
+) -> Rewrite | None:
+    """Renumbering alone, where the live values already fit."""
+    if live.max_live(RegisterFile.GPR) > limit:
+        return None
+    found = webs(program, live)
+    colouring = colour(found, limit)
+    if colouring.failed >= 0:
+        return None
+    return _finish(kernel, _Spilled(identity(program), 0, None), found, colouring, "renumber")
+
+
+def _free_registers(live: Liveness) -> list[int]:
+    """Unused numbers to write the new code in: the slot address, and the prologue's scratch."""
+    used = set(used_registers(live))
+    free = [r for r in range(254, 1, -1) if r not in used][: 1 + SCRATCH_REGISTERS]
+    if len(free) <= SCRATCH_REGISTERS:
+        # Nothing is live at entry, so scratch may take any numbers.
+        free += [r for r in range(2, 2 + SCRATCH_REGISTERS)][: 1 + SCRATCH_REGISTERS - len(free)]
+    return free
+
+
+def _by_live_range(
+    kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
+) -> Rewrite:
+    found = webs(program, live)
+    ways = recomputable(program, found) if options.rematerialise else {}
+    candidates = web_candidates(program, found, ways)
+    pressure = live.pressure(RegisterFile.GPR)
+    if int(pressure[0]) > limit:
+        raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
+    tried: list[str] = []
+    for slack in range(12):
+        target = limit - 1 - slack
+        chosen = choose_webs(candidates, pressure, target, 4 * options.most_slots, ways)
+        if chosen is None:
+            tried.append("no idle live ranges left")
+            break
+        hot = (pressure > target).tolist()
+        spilled = _spill_webs(kernel, program, live, chosen, ways, hot, options)
+        if spilled.slots > options.most_slots:
+            tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
+            break
+        new_live = liveness(spilled.edited.program)
+        new_webs = webs(spilled.edited.program, new_live)
+        colouring = colour(new_webs, limit)
+        if colouring.failed < 0:
+            return _finish(kernel, spilled, new_webs, colouring, "live-range")
+        tried.append("tuples did not fit")
+    raise UnsupportedError(
+        f"{options.registers} registers can't be reached ({tried[-1]})",
+        code="target_out_of_reach" if "slots" not in tried[-1] else "slots_do_not_fit",
+        hint=f"the kernel needs {int(pressure.max(initial=0))} live values at its peak",
+        kernel=kernel.name,
+    )
+
+
+def _share_slots(chosen: Sequence[Candidate], ways: dict[int, int]) -> dict[int, int]:
+    """Slots by web: live ranges that never overlap share one."""
+    taken: list[int] = []
+    slot_of: dict[int, int] = {}
+    stored = [c.web for c in chosen if c.web.index not in ways]
+    for web in sorted(stored, key=lambda w: (w.points & -w.points, w.index)):
+        for slot, points in enumerate(taken):
+            if not points & web.points:
+                taken[slot] |= web.points
+                slot_of[web.index] = slot
+                break
+        else:
+            slot_of[web.index] = len(taken)
+            taken.append(web.points)
+    return slot_of
+
+
+def _spill_webs(
+    kernel: Kernel,
+    program: Program,
+    live: Liveness,
+    chosen: Sequence[Candidate],
+    ways: dict[int, int],
+    hot: list[bool],
+    options: DemoteOptions,
+) -> _Spilled:
+    slot_of = _share_slots(chosen, ways)
+    slots = max(slot_of.values(), default=-1) + 1
+    values = [
+        (
+            Access(
+                candidate.web.register,
+                frozenset(candidate.web.reads),
+                frozenset(candidate.web.writes),
+                frozenset(candidate.occupied.nonzero()[0].tolist()),
+            ),
+            candidate.web.index,
+            slot_of.get(candidate.web.index, -1),
+            ways.get(candidate.web.index),
+        )
+        for candidate in chosen
+    ]
+    return _insert(kernel, program, live, values, slots, hot, options)
+
+
+def _insert(
+    kernel: Kernel,
+    program: Program,
+    live: Liveness,
+    values: Sequence[tuple[Access, int, int, int | None]],
+    slots: int,
+    hot: list[bool],
+    options: DemoteOptions,
+) -> _Spilled:
+    """Inserts the loads and stores of all values (access, web, slot, recomputed definition)."""
+    before: dict[int, list[Word]] = {}
+    after: dict[int, list[Word]] = {}
+    where: SlotLayout | None = None
+    address, *scratch = _free_registers(live)
+    depth = loop_depth(program)
+    result = _Spilled(identity(program), slots, None)
+    if slots:
+        where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True)
+        result.where = where
+    for value, web, slot, definition in values:
+        placement = place(program, live, value, hot, store=definition is None)
+        if definition is not None:
+            copy = copy_of(program, definition)
+            loads, stores = insertions(program, placement, copy, None, before, after)
+        else:
+            assert where is not None
+            at = where.offset(slot)
+
+            def store(
+                guard: encode.Guard, at: int = at, register: int = value.register
+            ) -> Word:
+                return encode.sts(address, at, register, guard=guard)
+
+            load = encode.lds(value.register, address, at)
+            loads, stores = insertions(program, placement, load, store, before, after)
+        deepest = max((depth[program.block_of[i]] for i in placement.loads), default=0)
+        entry = Demoted(value.register, web, slot, loads, stores, deepest)
+        (result.rematerialised if definition is not None else result.demoted).append(entry)
+    if where is not None:
+        words = prologue(address, scratch, where)
+        before[0] = words + before.get(0, [])
+    result.edited = apply(program, before=before, after=after)
+    return result
+
+
+def _by_register(
+    kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
+) -> Rewrite:
+    order = register_order(program, live, options.order)
+    used = set(used_registers(live))
+    address = _free_registers(live)[0]
+    touched = call_touched(program, live)
+    hot = [True] * len(program)
+    picked: list[int] = []
+    need = len(used) + 2 - limit  # the paper's two: the address and one temporary
+    for registers in order:
+        picked.extend(registers)
+        if len(picked) < need:
+            continue
+        if len(picked) > options.most_slots:
+            break
+        whole = webs(program, live, sum(1 << r for r in used)).webs
+        by_register = {w.register: w for w in whole}
+        values = [
+            (
+                Access(
+                    r,
+                    frozenset(by_register[r].reads),
+                    frozenset(by_register[r].writes),
+                    frozenset(
+                        occupied_instructions(by_register[r], len(program)).nonzero()[0].tolist()
+                    ),
+                    bool((touched >> r) & 1),
+                ),
+                slot,
+                slot,
+                None,
+            )
+            for slot, r in enumerate(picked)
+        ]
+        spilled = _insert(kernel, program, live, values, len(picked), hot, options)
+        new_live = liveness(spilled.edited.program)
+        kept = sum(1 << r for r in used if r not in picked) | (1 << address)
+        new_webs = webs(spilled.edited.program, new_live, kept)
+        colouring = colour(new_webs, limit, distinct=kept & ~(1 << STACK_POINTER))
+        if colouring.failed < 0:
+            return _finish(kernel, spilled, new_webs, colouring, options.order)
+    raise UnsupportedError(
+        f"{options.registers} registers can't be reached by demoting register numbers",
+        code="slots_do_not_fit" if len(picked) > options.most_slots else "target_out_of_reach",
+        hint=f"{len(picked)} slots needed, {options.most_slots} fit; try --candidates live-range",
+        kernel=kernel.name,
+    )
+
+
+def _finish(
+    kernel: Kernel, spilled: _Spilled, found: Webs, colouring: Colouring, method: str
+) -> Rewrite:
+    """Renaming, control bits, and the edit for the file."""
+    edited = spilled.edited
+    program = edited.program
+    origin = edited.origin.tolist()
+    words = rename(program, found, colouring.register, origin)
+    renamed = _with_words(program, words)
+    inserted = [o < 0 for o in origin]
+    words = repair(renamed, inserted)
+    highest = max(
+        (colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes),
+        default=STACK_POINTER,
+    )
+    code = b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words)
+    shared = spilled.where.shared_bytes if spilled.where else kernel.static_shared_bytes
+    if shared > STATIC_SHARED_LIMIT_BYTES:
+        raise UnsupportedError(
+            f"the slots need {shared} bytes of static shared memory",
+            code="slots_do_not_fit",
+            hint="48 KiB is the most a block can have without opting in",
+            kernel=kernel.name,
+        )
+    registers = highest + 1 + RESERVED_REGISTERS
+    edit = KernelEdit(
+        code=code,
+        offset_map=edited.index_map * INSTRUCTION_BYTES,
+        target_map=edited.label_map * INSTRUCTION_BYTES,
+        registers_per_thread=registers,
+        shared_bytes=shared if spilled.where else None,
+        register_map=_register_map(found, colouring),
+    )
+    count = sum(1 for o, w in zip(origin, words, strict=True) if o < 0 and w[0] != NOP[0])
+    return Rewrite(
+        edit, registers, shared, spilled.slots, tuple(spilled.demoted),
+        tuple(spilled.rematerialised), count, method,
+    )  # fmt: skip
+
+
+def _with_words(program: Program, words: Sequence[Word]) -> Program:
+    """The same program with other words (register fields only)."""
+    code = decode(
+        b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words),
+        program.code.table.arch,
+    )
+    return Program(
+        program.name, code, program.target, program.callee, program.tables, program.functions,
+        program.blocks, program.block_of,
+    )  # fmt: skip
+
+
+def _register_map(found: Webs, colouring: Colouring) -> dict[int, int]:
+    """Old to new register numbers, for those whose webs all got one number."""
+    new: dict[int, set[int]] = {}
+    for web in found.webs:
+        new.setdefault(web.register, set()).add(colouring.register[web.index])
+    return {r: next(iter(s)) for r, s in new.items() if len(s) == 1}
+
+
+__all__ = ["DemoteOptions", "Demoted", "Rewrite", "demote", "program_of"]

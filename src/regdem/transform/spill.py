@@ -1,0 +1,227 @@
+"""Places the loads and stores of demoted live ranges.
+
+A demoted value is stored after each definition and loaded before the uses that need it. Between, it
+leaves its register at the *hot* instructions: those at which more values are live than registers
+are allowed. Elsewhere it stays, so that one load serves neighbouring uses and an idle range that
+crosses a hot region costs one store and one load in all.
+
+Method, for one value: a forward dataflow says where the register still holds it (meet: and); a use
+where it does not gets a load in front. A backward dataflow over the slot drops stores that no load
+reads.
+
+- A store behind a variable-latency definition (a global load) would wait for it and destroy
+  memory-level parallelism: it goes where the original code first waits for that definition.
+- A guarded definition may leave the old value in place, so it counts as a use; it is stored under
+  its guard, or unguarded if the instruction overwrites its own guard.
+- A recomputed value (`recompute`) has no slot: its load is a copy of its one definition.
+
+Not moved: values in registers that device functions touch may be demoted as whole registers only;
+every call and return then counts as a use of the slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from regdem.analysis.bits import FILE_BASE
+from regdem.analysis.liveness import Liveness
+from regdem.isa.decoded import RegisterFile
+from regdem.isa.encode import ALWAYS, Guard, Word
+from regdem.program.program import Program
+
+
+@dataclass(frozen=True)
+class Access:
+    """A value to demote: its register and the instructions that read and write it."""
+
+    register: int
+    reads: frozenset[int]
+    writes: frozenset[int]
+    live: frozenset[int]
+    """Instructions at which it is live (before, after or written)."""
+    touched_by_calls: bool = False
+
+
+@dataclass
+class Placement:
+    """Where one value is loaded (before an instruction) and stored.
+
+    `stores` maps a definition to (position, after): after it, or before instruction `position`.
+    """
+
+    loads: set[int] = field(default_factory=lambda: set[int]())
+    stores: dict[int, tuple[int, bool]] = field(default_factory=lambda: dict[int, tuple[int, bool]]())
+    unguarded: set[int] = field(default_factory=lambda: set[int]())
+
+
+def place(
+    program: Program,
+    live: Liveness,
+    value: Access,
+    hot: Sequence[bool],
+    *,
+    store: bool = True,
+) -> Placement:
+    """Decides all loads and stores of one value; see the module's text."""
+    result = Placement()
+    busy = _store_positions(program, live, value, result) if store else {}
+    touched = {program.block_of[i] for i in value.live}
+    # A guarded definition leaves the old value in place where its guard is false: it reads it.
+    reads = set(value.reads) | {i for i in value.writes if program.code.guard[i] != 7}
+
+    def walk(b: int, available: bool, note: Callable[[int], None] | None) -> bool:
+        block = program.blocks[b]
+        if b not in touched:
+            return available
+        until = -1
+        for i in range(block.start, block.end):
+            if i in reads:
+                if not available and note is not None:
+                    note(i)
+                available = True
+            elif i not in value.writes and hot[i] and i > until:
+                available = False
+            if i in value.writes:
+                available = True
+                until = max(until, busy.get(i, i))
+            if value.touched_by_calls and i in program.callee:
+                available = False
+        return available
+
+    count = len(program.blocks)
+    exits = [True] * count
+    entries = {int(program.block_of[f.start]) for f in program.functions}
+    changed = True
+
+    def entry(b: int) -> bool:
+        if b in entries:
+            return False
+        return all(exits[p] for p in program.blocks[b].predecessors)
+
+    while changed:
+        changed = False
+        for block in program.blocks:
+            new = walk(block.index, entry(block.index), None)
+            if new != exits[block.index]:
+                exits[block.index] = new
+                changed = True
+    for block in program.blocks:
+        walk(block.index, entry(block.index), result.loads.add)
+    if store:
+        _drop_dead_stores(program, value, result)
+    return result
+
+
+def _store_positions(
+    program: Program, live: Liveness, value: Access, result: Placement
+) -> dict[int, int]:
+    """Fills `result.stores`; returns per definition the last instruction it must stay resident."""
+    code = program.code
+    busy: dict[int, int] = {}
+    predicate_base = FILE_BASE[RegisterFile.PRED]
+    for i in sorted(value.writes):
+        guard = int(code.guard[i])
+        bit = 1 << (predicate_base + guard)
+        block = program.blocks[program.block_of[i]]
+        if guard != 7 and live.defs[i] & bit:
+            result.unguarded.add(i)
+        position, after = i, True
+        if code.table.variable_latency[code.form[i]] and i < block.end - 1:
+            board = _covering_scoreboard(program, i, block.end)
+            for j in range(i + 1, block.end):
+                stop = (
+                    (board < 6 and (int(code.wait_mask[j]) >> board) & 1)
+                    or j in value.reads
+                    or j in value.writes
+                    or (guard != 7 and live.defs[j] & bit)
+                    or j == block.end - 1
+                )
+                if stop:
+                    position, after = j, False
+                    break
+        result.stores[i] = (position, after)
+        busy[i] = position
+    return busy
+
+
+def _covering_scoreboard(program: Program, i: int, end: int) -> int:
+    """The scoreboard that tells of instruction `i`: its own, or that of its in-order successor."""
+    code = program.code
+    forms = code.table.forms
+    kind = forms[code.form[i]].latency
+    for j in range(i, end):
+        if forms[code.form[j]].latency == kind and code.write_scoreboard[j] < 6:
+            return int(code.write_scoreboard[j])
+    return 7
+
+
+def _drop_dead_stores(program: Program, value: Access, result: Placement) -> None:
+    """Drops stores whose slot no load reads before the next unguarded store."""
+    code = program.code
+    count = len(program.blocks)
+    live_in = [False] * count
+    stores_at: dict[tuple[int, bool], list[int]] = {}
+    for i, where in result.stores.items():
+        stores_at.setdefault(where, []).append(i)
+
+    def kills(i: int) -> bool:
+        return code.guard[i] == 7 or i in result.unguarded
+
+    def walk(b: int, needed: bool, drop: set[int] | None) -> bool:
+        block = program.blocks[b]
+        last = block.end - 1
+        if value.touched_by_calls and program.control[last] in ("return", "call"):
+            needed = True
+        for j in range(last, block.start - 1, -1):
+            for where in ((j, True), (j, False)):
+                if not where[1] and j in result.loads:
+                    # The load stands between the store in front of j and j itself.
+                    needed = True
+                for i in stores_at.get(where, ()):
+                    if not needed and drop is not None:
+                        drop.add(i)
+                    if kills(i):
+                        needed = False
+        return needed
+
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(program.blocks):
+            out = any(live_in[s] for s in block.successors)
+            new = walk(block.index, out, None)
+            if new != live_in[block.index]:
+                live_in[block.index] = new
+                changed = True
+    drop: set[int] = set()
+    for block in program.blocks:
+        walk(block.index, any(live_in[s] for s in block.successors), drop)
+    for i in drop:
+        del result.stores[i]
+
+
+def insertions(
+    program: Program,
+    placement: Placement,
+    load: Word,
+    store: Callable[[Guard], Word] | None,
+    before: dict[int, list[Word]],
+    after: dict[int, list[Word]],
+) -> tuple[int, int]:
+    """Adds one value's instructions to an edit; returns (loads, stores) added."""
+    code = program.code
+    if store is not None:
+        for i, (position, behind) in sorted(placement.stores.items()):
+            guard = ALWAYS
+            if i not in placement.unguarded and code.guard[i] != 7:
+                guard = Guard(int(code.guard[i]), bool(code.guard_negated[i]))
+            if behind:
+                after.setdefault(position, []).append(store(guard))
+            else:
+                # In front of any load that was put there: the slot must be written first.
+                before.setdefault(position, []).insert(0, store(guard))
+    for i in placement.loads:
+        before.setdefault(i, []).append(load)
+    return len(placement.loads), len(placement.stores) if store else 0
+
