@@ -257,11 +257,9 @@ def _demote_at(
             word = with_field(word, row.bit, 8, t)
         if any(row.reads for row in mine) or guarded:
             load = 0x7984 | t << 16 | address << 24 | slot[register] << 40
-            before.append(
-                controlled((load, 0x800), wait=ALL_SCOREBOARDS, write=5)
-            )
+            before.append(controlled((load, 0x800), wait=ALL_SCOREBOARDS, write=5))
         if any(row.writes for row in mine):
-            store = 0x7988 | address << 24 | t << 32 | slot[register] << 40
+            store = 0x7388 | address << 24 | t << 32 | slot[register] << 40
             after.append(controlled((store, 0x800), wait=ALL_SCOREBOARDS, read=4))
     word = with_control(word, wait=ALL_SCOREBOARDS, reuse=0)
     if view.variable_latency[i]:

@@ -14,8 +14,18 @@ from regdem.check import check_hazards, check_pair
 from regdem.check.view import view_of
 
 THREADS = 128
-NAMES = """shared_block dynamic_block doubles calls jumps vectors shuffles guarded gather
-stencil""".split()
+NAMES = [
+    "shared_block",
+    "dynamic_block",
+    "doubles",
+    "calls",
+    "jumps",
+    "vectors",
+    "shuffles",
+    "guarded",
+    "gather",
+    "stencil",
+]
 
 
 def kinds(original: Kernel, rewritten: Kernel) -> set[str]:

@@ -22,14 +22,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from corpus import kernels_of  # noqa: E402
+from corpus import kernels_of
 
-from regdem.check.flow import BranchTable, flow_of  # noqa: E402
-from regdem.check.graph import build_graph  # noqa: E402
-from regdem.check.pipeline import LONGEST_FIXED_CYCLES, Pipeline  # noqa: E402
-from regdem.check.timing import timing_of  # noqa: E402
-from regdem.check.view import CodeView, view_of  # noqa: E402
-from regdem.errors import RegdemError  # noqa: E402
+from regdem.check.flow import BranchTable, flow_of
+from regdem.check.graph import build_graph
+from regdem.check.pipeline import LONGEST_FIXED_CYCLES, Pipeline
+from regdem.check.timing import timing_of
+from regdem.check.view import CodeView, view_of
+from regdem.errors import RegdemError
 
 Key = tuple[str, str, str, str]
 
@@ -60,7 +60,8 @@ class Miner:
         key = (kind, self.view.name[producer], self.view.name[consumer])
         self.unexplained[key] += 1
         self.examples.setdefault(
-            key, f"{self.file} {self.view.kernel[:30]} 0x{16 * producer:x} 0x{16 * consumer:x} 0x{cover:x}"
+            key,
+            f"{self.file} {self.view.kernel[:30]} 0x{16 * producer:x} 0x{16 * consumer:x} 0x{cover:x}",
         )
 
     def early_wait(self, scoreboard: int, consumer: int, age: int) -> None:

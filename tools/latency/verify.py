@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from corpus import kernels_of  # noqa: E402
+from corpus import kernels_of
 
-from regdem.check import check_hazards  # noqa: E402
-from regdem.errors import RegdemError  # noqa: E402
+from regdem.check import check_hazards
+from regdem.errors import RegdemError
 
 
 def main() -> int:

@@ -116,9 +116,7 @@ def _check_sizes(given: LayoutInput) -> list[Finding]:
         message = f"shared memory shrank from {old.static_shared_bytes} to {new.static_shared_bytes} bytes"
         findings.append(_finding(given, "shared_size", message))
     if new.static_shared_bytes > max(STATIC_LIMIT_BYTES, old.static_shared_bytes):
-        message = (
-            f"{new.static_shared_bytes} static shared bytes are more than a launch takes"
-        )
+        message = f"{new.static_shared_bytes} static shared bytes are more than a launch takes"
         findings.append(_finding(given, "shared_size", message))
     uses_frame = "local" in given.rewritten_view.memory or "generic" in given.rewritten_view.memory
     if new.local_bytes < old.local_bytes and uses_frame:

@@ -23,7 +23,26 @@ _GROUPS = {
 """Instructions of one group deliver results in order: a later one's scoreboard covers earlier."""
 _READ_GROUPS = {
     "memory": (
-        "LDS LDSM SHFL STS ATOMS LDL STL LDG STG LD ST ATOM ATOMG RED REDG LDGSTS STSM CCTL".split()
+        [
+            "LDS",
+            "LDSM",
+            "SHFL",
+            "STS",
+            "ATOMS",
+            "LDL",
+            "STL",
+            "LDG",
+            "STG",
+            "LD",
+            "ST",
+            "ATOM",
+            "ATOMG",
+            "RED",
+            "REDG",
+            "LDGSTS",
+            "STSM",
+            "CCTL",
+        ]
     ),
     "transcendental": _GROUPS["transcendental"],
 }

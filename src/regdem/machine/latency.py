@@ -138,7 +138,9 @@ _FAMILIES = {"shuffle": "memory", "mufu": "slow", "variable": "slow", "special":
 def _family_of(name: str) -> str:
     """Consumers that take their operands through the same port."""
     group = _class_of(name)
-    return "memory" if group.startswith("memory_") else _FAMILIES.get(group, group)
+    if group.startswith("memory_") and group != "memory_constant":
+        return "memory"
+    return _FAMILIES.get(group, group)
 
 
 def _port(consumer: str, role: str) -> str:
