@@ -9,8 +9,9 @@ from bench.suite.paper import PAPER
 from bench.suite.physics import PHYSICS
 from bench.suite.spec import KernelSpec
 from bench.suite.ten import TEN
+from bench.suite.triton import TRITON
 
-ALL: tuple[KernelSpec, ...] = (*TEN, *PAPER, *PHYSICS, *OTHERS)
+ALL: tuple[KernelSpec, ...] = (*TEN, *PAPER, *PHYSICS, *OTHERS, *TRITON)
 
 
 def find_spec(name: str) -> KernelSpec:

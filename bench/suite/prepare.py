@@ -24,7 +24,7 @@ from bench.suite.toolchain import (
     Resources,
     call,
     compile_command,
-    inject_pragma,
+    inject,
     nvcc_version,
     parse_resources,
     ptxas_command,
@@ -104,31 +104,46 @@ def build(spec: KernelSpec, how: Build, out: Path) -> Built:
     return built
 
 
+def _ptx_of(spec: KernelSpec, how: Build, out: Path) -> tuple[str | None, Outcome | None]:
+    """The PTX a build starts from (compiled, or shipped as the source); None: not compiled."""
+    source = KERNELS / spec.source
+    if source.suffix == ".ptx":
+        return source.read_text(), None
+    ptx = out / f"{spec.name}.{how.name}.base.ptx"
+    done = call(compile_command(source, ptx, kind="ptx", cap=None, flags=spec.nvcc_flags))
+    text = ptx.read_text() if done.ok else None
+    ptx.unlink(missing_ok=True)
+    return text, done
+
+
 def compile_build(spec: KernelSpec, how: Build, out: Path) -> Built:
     """Compiles one build of a kernel into `out`."""
     source = KERNELS / spec.source
     target = out / f"{spec.name}.{how.name}.cubin"
-    if source.suffix == ".cubin":
-        return Built(None, None, (), "shipped as a cubin: nothing to compile")
-    if not how.pragma:
+    commands: tuple[str, ...] = ()
+    seconds = 0.0
+    if source.suffix == ".ptx" or how.pragma:
+        text, first = _ptx_of(spec, how, out)
+        if first is not None:
+            commands, seconds = (_portable(first.command, out),), first.seconds
+        if text is None:
+            reason = _reason(first) if first is not None else "no PTX"
+            return Built(None, None, commands, reason, seconds)
+        if how != DEFAULT.build:
+            try:
+                text = inject(text, spec.kernel, spec.block, how.cap, pragma=how.pragma)
+            except ValueError as error:
+                return Built(None, None, commands, str(error), seconds)
+        ptx = out / f"{spec.name}.{how.name}.ptx"
+        ptx.write_text(text)
+        done = call(ptxas_command(ptx, target))
+        ptx.unlink()
+    else:
         done = call(
             compile_command(source, target, kind="cubin", cap=how.cap, flags=spec.nvcc_flags)
         )
-        commands = (_portable(done.command, out),)
-        seconds = done.seconds
-    else:
-        ptx = out / f"{spec.name}.{how.name}.ptx"
-        first = call(compile_command(source, ptx, kind="ptx", cap=None, flags=spec.nvcc_flags))
-        if not first.ok:
-            return Built(None, None, (_portable(first.command, out),), _reason(first))
-        try:
-            ptx.write_text(inject_pragma(ptx.read_text(), spec.kernel, spec.block, how.cap))
-        except ValueError as error:
-            return Built(None, None, (_portable(first.command, out),), str(error))
-        done = call(ptxas_command(ptx, target))
-        ptx.unlink()
-        commands = (_portable(first.command, out), _portable(done.command, out))
-        seconds = first.seconds + done.seconds
+    commands = (*commands, _portable(done.command, out))
+    seconds += done.seconds
     if not done.ok or not target.exists():
         target.unlink(missing_ok=True)
         return Built(None, None, commands, _reason(done), seconds)
@@ -275,7 +290,10 @@ def prepare(
     say: Callable[[str], None],
     variants: str = "",
 ) -> Record:
-    """Makes all variants (or those that match `variants`) with `jobs` kernels at a time and writes `manifest.json`."""
+    """Makes all variants, or those that match `variants`, and writes `manifest.json`.
+
+    `jobs` kernels are prepared at a time.
+    """
     out.mkdir(parents=True, exist_ok=True)
     started = time.time()
 

@@ -110,7 +110,7 @@ def compile_command(
     return [*command, "-o", str(output), str(source)]
 
 
-def inject_pragma(ptx: str, kernel: str, block: Dim3, cap: int | None) -> str:
+def inject(ptx: str, kernel: str, block: Dim3, cap: int | None, *, pragma: bool = True) -> str:
     """Adds the shared-memory spilling pragma, the block size and the cap to a PTX entry.
 
     The block size goes in as `.maxntid`, because without it ptxas reserves for the largest
@@ -129,12 +129,16 @@ def inject_pragma(ptx: str, kernel: str, block: Dim3, cap: int | None) -> str:
     if cap is not None:
         lines.append(f".maxnreg {cap}")
     head = ptx[entry.start() : entry.start("directives")]
-    new = f'{head}{directives}{" ".join(lines)}\n{{\n.pragma "enable_smem_spilling";\n'
+    body = '.pragma "enable_smem_spilling";\n' if pragma else ""
+    new = f"{head}{directives}{' '.join(lines)}\n{{\n{body}"
     return ptx[: entry.start()] + new + ptx[entry.end() :]
 
 
 def ptxas_command(ptx: Path, output: Path) -> list[str]:
-    return [find("ptxas"), f"-arch={ARCH}", "-v", str(ptx), "-o", str(output)]
+    """ptxas for the target the PTX names (a generator may ask for sm_90a)."""
+    target = re.search(r"^\.target\s+(sm_90a?)", ptx.read_text(), re.MULTILINE)
+    arch = target.group(1) if target else ARCH
+    return [find("ptxas"), f"-arch={arch}", "-v", str(ptx), "-o", str(output)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bench.suite.kernels import ALL
 from bench.suite.prepare import build, prepare
 from bench.suite.spec import Array
 from bench.suite.ten import TEN
-from bench.suite.toolchain import Outcome, call, find, inject_pragma, parse_resources
+from bench.suite.toolchain import Outcome, call, find, inject, parse_resources
 from bench.suite.variants import Build, suite_variants, ten_variants
 
 PTX = """.version 9.0
@@ -33,14 +33,14 @@ PTX = """.version 9.0
 
 
 def test_the_pragma_goes_into_the_right_entry() -> None:
-    text = inject_pragma(PTX, "k", (32, 4, 2), 40)
+    text = inject(PTX, "k", (32, 4, 2), 40)
     assert ".maxntid 1024" not in text
     tail = text[text.index("entry k(") :]
     assert '.maxntid 32, 4, 2 .maxnreg 40\n{\n.pragma "enable_smem_spilling";' in tail
     assert ".pragma" not in text[: text.index("entry k(")]
     assert text.count("k_param_1[16]") == 1
     with pytest.raises(ValueError, match="no entry"):
-        inject_pragma(PTX, "missing", (1, 1, 1), None)
+        inject(PTX, "missing", (1, 1, 1), None)
 
 
 def test_the_compilers_report_is_read() -> None:
