@@ -263,6 +263,8 @@ def test_programs_objects_and_libraries_of_nvcc(tmp_path: Path) -> None:
         done = subprocess.run([*base, *options, "-o", str(out)], capture_output=True, text=True)
         if done.returncode and "libcudart" in done.stderr:
             continue  # a toolkit without its run-time library can't link programs
+        if "Unsupported .version" in done.stderr:
+            pytest.skip("the nvcc and the ptxas found here are of different toolkits")
         assert done.returncode == 0, done.stderr
         found = [
             (kernel.name, entry.arch)

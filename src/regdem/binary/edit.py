@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from regdem.binary.cubin import Cubin
 
 _DEBUG_WITH_REGISTERS = (".debug_loc", ".debug_loclists", ".nv_debug_info_reg_sass")
+_ANNOTATIONS_PER_RECORD = 8000
+"""A record's payload has a 16-bit size."""
 _RELOCATION_BYTES = {1: 4, 2: 8}
 """Size of the place of R_CUDA_32 and R_CUDA_64, for addends that stand in it (REL)."""
 
@@ -397,7 +399,12 @@ def _with_annotations(records: list[InfoRecord], added: tuple[Annotation, ...]) 
             place = min(place, len(kept))
             continue
         kept.append(record)
-    words = [word for offset, kind in sorted(set(pairs)) for word in (kind, offset)]
-    record = InfoRecord(info.FORMAT_SIZED, info.ANNOTATIONS, struct.pack(f"<{len(words)}I", *words))
+    ordered = sorted(set(pairs))
+    merged: list[InfoRecord] = []
+    for start in range(0, len(ordered), _ANNOTATIONS_PER_RECORD):
+        part = ordered[start : start + _ANNOTATIONS_PER_RECORD]
+        words = [word for offset, kind in part for word in (kind, offset)]
+        payload = struct.pack(f"<{len(words)}I", *words)
+        merged.append(InfoRecord(info.FORMAT_SIZED, info.ANNOTATIONS, payload))
     place = min(place, len(kept))
-    return [*kept[:place], record, *kept[place:]]
+    return [*kept[:place], *merged, *kept[place:]]
