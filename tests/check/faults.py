@@ -327,7 +327,7 @@ def no_lane(bench: Bench) -> Iterator[tuple[int, Kernel]]:
 def no_rank(bench: Bench) -> Iterator[tuple[int, Kernel]]:
     """Addresses that ignore the block's rank in its cluster."""
     for i in range(60):
-        low, high = bench.words[i]
+        high = bench.words[i][1]
         if bench.view.name[i] == "S2R" and high >> 8 & 0xFF == 0x88:
             yield i, bench.with_word(i, with_field(bench.words[i], 72, 8, 0x25))
 

@@ -55,7 +55,7 @@ def test_equal_computations_share_a_number() -> None:
     expressions, held = run(PROLOGUE[:1])
     again = operation_of(*PROLOGUE[0])
     assert again is not None
-    assert expressions.result(again, lambda *_: None) == held["gpr", 0]
+    assert expressions.result(again, lambda kind, number: None) == held["gpr", 0]
 
 
 def test_dynamic_shared_size_is_a_constant_of_the_launch() -> None:

@@ -59,10 +59,8 @@ class Miner:
         assert self.view is not None
         key = (kind, self.view.name[producer], self.view.name[consumer])
         self.unexplained[key] += 1
-        self.examples.setdefault(
-            key,
-            f"{self.file} {self.view.kernel[:30]} 0x{16 * producer:x} 0x{16 * consumer:x} 0x{cover:x}",
-        )
+        where = f"{self.file} {self.view.kernel[:30]} 0x{16 * producer:x} 0x{16 * consumer:x}"
+        self.examples.setdefault(key, f"{where} 0x{cover:x}")
 
     def early_wait(self, scoreboard: int, consumer: int, age: int) -> None:
         """Count waits that break the delay rule."""

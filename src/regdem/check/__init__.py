@@ -7,6 +7,6 @@ transformations.
 from __future__ import annotations
 
 from regdem.check.findings import Finding, Verdict
-from regdem.check.pair import check_hazards, check_pair
+from regdem.check.pair import check_alone, check_hazards, check_pair
 
-__all__ = ["Finding", "Verdict", "check_hazards", "check_pair"]
+__all__ = ["Finding", "Verdict", "check_alone", "check_hazards", "check_pair"]

@@ -113,7 +113,7 @@ def _check_sizes(given: LayoutInput) -> list[Finding]:
     old, new = given.original, given.rewritten
     findings: list[Finding] = []
     if new.static_shared_bytes < old.static_shared_bytes:
-        message = f"shared memory shrank from {old.static_shared_bytes} to {new.static_shared_bytes} bytes"
+        message = f"{new.static_shared_bytes} shared bytes, fewer than {old.static_shared_bytes}"
         findings.append(_finding(given, "shared_size", message))
     if new.static_shared_bytes > max(STATIC_LIMIT_BYTES, old.static_shared_bytes):
         message = f"{new.static_shared_bytes} static shared bytes are more than a launch takes"

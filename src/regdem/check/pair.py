@@ -97,6 +97,16 @@ def check_hazards(kernel: Kernel, arch: str = "sm_90") -> list[Finding]:
     return hazard_findings(view, graph, arch)
 
 
+def check_alone(kernel: Kernel, arch: str = "sm_90") -> Verdict:
+    """`check_hazards` as a verdict; what is not understood is a finding."""
+    try:
+        findings = check_hazards(kernel, arch)
+    except UnsupportedError as error:
+        offset = -1 if error.offset is None else error.offset
+        findings = [Finding(error.code, kernel.name, offset, error.message)]
+    return verdict_of(kernel.name, {"hazards": findings})
+
+
 def _alone(kernel: Kernel, arch: str) -> tuple[CodeView, Graph]:
     if arch not in SUPPORTED:
         raise UnsupportedError(f"the checker does not know {arch}", hint="it knows sm_90")

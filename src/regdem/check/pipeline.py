@@ -3,7 +3,8 @@
 Model of one warp of sm_70 and later, as far as correctness goes:
 
 - an instruction issues and, if of fixed latency, reads its operands (ptxas overwrites them in the
-  very next cycle, so that no distance is asked for); the next one issues at least `stall` cycles later (at least one);
+  very next cycle, so that no distance is asked for); the next one issues at least `stall` cycles
+  later (at least one);
 - a *fixed-latency* instruction's result is in its register a known number of cycles after issue,
   and nothing waits for it: a consumer that comes too early reads the old value;
 - a *variable-latency* instruction tells by a scoreboard: its write scoreboard counts up at issue
@@ -71,7 +72,8 @@ class Timing:
     `group[i]` is the order group of a variable-latency instruction, -1 for a fixed-latency one;
     `read_group[i]` its read group.
     `late_reads[i]` are the places whose read a read scoreboard guards: general registers only;
-    predicates and uniform registers are read at issue. `operands[i]` are (mask of places, role word) of every operand read, the guard included.
+    predicates and uniform registers are read at issue. `operands[i]` are (mask of places, role
+    word) of every operand read, the guard included.
     `depbar[i]` is (scoreboard, count) of a DEPBAR.LE, else None.
     """
 
@@ -268,9 +270,9 @@ class Pipeline:
                 observer.pending("RAW", producer, i, entry.write)
             elif written & writes and timing.group[producer] != timing.group[i]:
                 observer.pending("WAW", producer, i, entry.write)
-            if entry.read and timing.late_reads[producer] & writes:
-                if timing.read_group[producer] != timing.read_group[i]:
-                    observer.pending("WAR", producer, i, entry.read)
+            unread = timing.late_reads[producer] if entry.read else 0
+            if unread & writes and timing.read_group[producer] != timing.read_group[i]:
+                observer.pending("WAR", producer, i, entry.read)
 
 
 def _latest(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:

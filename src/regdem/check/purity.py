@@ -11,77 +11,13 @@ from __future__ import annotations
 from regdem.check.expressions import INVARIANT_SPECIAL_REGISTERS
 from regdem.check.view import CodeView
 
-_ARITHMETIC = frozenset(
-    [
-        "MOV",
-        "IMAD",
-        "IADD3",
-        "IADD",
-        "VIADD",
-        "LEA",
-        "LOP3",
-        "SHF",
-        "SEL",
-        "PRMT",
-        "IABS",
-        "ISETP",
-        "IMNMX",
-        "VIMNMX",
-        "POPC",
-        "FLO",
-        "BREV",
-        "SGXT",
-        "BMSK",
-        "PLOP3",
-        "FSETP",
-        "FSEL",
-        "FADD",
-        "FMUL",
-        "FFMA",
-        "FMNMX",
-        "FCHK",
-        "MUFU",
-        "DADD",
-        "DMUL",
-        "DFMA",
-        "DSETP",
-        "DMNMX",
-        "HADD2",
-        "HMUL2",
-        "HFMA2",
-        "HSETP2",
-        "HSET2",
-        "HMNMX2",
-        "I2F",
-        "I2FP",
-        "F2I",
-        "F2F",
-        "F2FP",
-        "I2I",
-        "FRND",
-        "I2IP",
-        "VABSDIFF",
-        "VABSDIFF4",
-        "IDP",
-        "P2R",
-        "UMOV",
-        "UIADD3",
-        "UIMAD",
-        "ULEA",
-        "ULOP3",
-        "USHF",
-        "USEL",
-        "UPRMT",
-        "UISETP",
-        "UPLOP3",
-        "UFLO",
-        "UPOPC",
-        "UBREV",
-        "USGXT",
-        "UBMSK",
-        "UP2UR",
-    ]
-)
+_ARITHMETIC_NAMES = """
+MOV IMAD IADD3 IADD VIADD LEA LOP3 SHF SEL PRMT IABS ISETP IMNMX VIMNMX POPC FLO BREV SGXT BMSK
+PLOP3 FSETP FSEL FADD FMUL FFMA FMNMX FCHK MUFU DADD DMUL DFMA DSETP DMNMX HADD2 HMUL2 HFMA2
+HSETP2 HSET2 HMNMX2 I2F I2FP F2I F2F F2FP I2I FRND I2IP VABSDIFF VABSDIFF4 IDP UMOV UIADD3
+UIMAD ULEA ULOP3 USHF USEL UPRMT UISETP UPLOP3 UFLO UPOPC UBREV USGXT UBMSK
+"""
+_ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 _CONSTANT_LOADS = frozenset({"LDC", "ULDC"})
 _SPECIAL = frozenset({"S2R", "S2UR"})
 _NO_OPERATION = "NOP"

@@ -21,30 +21,11 @@ _GROUPS = {
     "transcendental": ("MUFU", "FCHK", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV"),
 }
 """Instructions of one group deliver results in order: a later one's scoreboard covers earlier."""
+_MEMORY = """
+LDS LDSM SHFL STS ATOMS LDL STL LDG STG LD ST ATOM ATOMG RED REDG LDGSTS STSM CCTL
+"""
 _READ_GROUPS = {
-    "memory": (
-        [
-            "LDS",
-            "LDSM",
-            "SHFL",
-            "STS",
-            "ATOMS",
-            "LDL",
-            "STL",
-            "LDG",
-            "STG",
-            "LD",
-            "ST",
-            "ATOM",
-            "ATOMG",
-            "RED",
-            "REDG",
-            "LDGSTS",
-            "STSM",
-            "CCTL",
-        ]
-    ),
-    "transcendental": _GROUPS["transcendental"],
+    "memory": tuple(_MEMORY.split()),
 }
 """Instructions of one group read their operands in order."""
 

@@ -49,8 +49,8 @@ class CodeView:
     `guard[i]` is the guard's value number or -1; `guard_negated` its sign. `rows[i]` are the
     operands except the guard, in the decoder's order. `reads[i]` and `writes[i]` flatten them to
     value numbers, element by element, guard excluded. `target[i]` is the instruction index that a
-    code displacement leads to (where a register is added, the index it is added to), else -1. `timing_name[i]` is
-    the latency class and the name, "alu:IADD3", as the latency table has them.
+    code displacement leads to (where a register is added, the index it is added to), else -1.
+    `timing_name[i]` is the latency class and the name, "alu:IADD3", as the latency table has them.
     """
 
     kernel: str

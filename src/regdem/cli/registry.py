@@ -21,6 +21,12 @@ VERBS: dict[str, Verb] = {
         "regdem.cli.inspect:command",
         "Pressure, interference, spills, parallelism, and advice; text, JSON or HTML.",
     ),
+    "check": Verb(
+        "regdem.cli.check:command",
+        "Prove that a rewritten file equals its original; hazards of one file.",
+    ),
+    "diff": Verb("regdem.cli.diff:command", "Two builds of a kernel: what got worse, and why."),
+    "gate": Verb("regdem.cli.gate:command", "Conditions and baselines that a build must keep."),
     "occupancy": Verb(
         "regdem.cli.occupancy:command",
         "Blocks and warps per SM, every cliff, and what reaches the next one.",
