@@ -1,0 +1,115 @@
+"""`regdem gate`: fail a build whose kernels break conditions or fall behind a baseline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from regdem.cli.inspect import inspect_file
+from regdem.cli.options import (
+    KernelPattern,
+    arch_option,
+    debug_option,
+    kernel_option,
+    output_options,
+    threads_option,
+)
+from regdem.cli.output import Output, dump_json, note, read_input, write_atomically
+from regdem.errors import InputError, UsageError
+from regdem.machine import BlockShape
+
+EXIT_VIOLATED = 1
+
+EPILOG = """
+Metrics: registers, max_live, registers_needed, occupancy_pct, active_blocks, active_warps,
+spill_bytes, spill_store_bytes, spill_load_bytes, shared_spill_bytes, loop_spill_bytes,
+array_accesses, local_bytes, static_shared_bytes, barriers, instructions, loops.
+"""
+
+
+@click.command("gate", epilog=EPILOG, short_help="Conditions that a build must keep.")
+@click.argument("file")
+@click.argument("expression", required=False)
+@kernel_option
+@threads_option()
+@click.option(
+    "--dynamic-shared-bytes", type=int, metavar="D", help="Dynamic shared memory of the launch. [0]"
+)
+@arch_option()
+@click.option("--baseline", metavar="JSON", help="Metrics of an earlier run; none may get worse.")
+@click.option("--update-baseline", is_flag=True, help="Write this run's metrics to --baseline.")
+@click.option("--strict", is_flag=True, help="An unrecorded improvement fails, too.")
+@output_options("text", "json", "sarif", "github")
+@debug_option
+def command(
+    *,
+    file: str,
+    expression: str | None,
+    kernel: KernelPattern | None,
+    threads: BlockShape | None,
+    dynamic_shared_bytes: int | None,
+    arch: str | None,
+    baseline: str | None,
+    update_baseline: bool,
+    strict: bool,
+    output: Output,
+) -> int:
+    """Check EXPRESSION, such as "registers<=64, spill_bytes==0", on every kernel of FILE.
+
+    Exit status 1 if a kernel breaks it, or is worse than the baseline.
+    """
+    from regdem.report.annotations import github, sarif
+    from regdem.report.gate import (
+        baseline_of,
+        check_baseline,
+        check_conditions,
+        parse_conditions,
+    )
+
+    if expression is None and baseline is None:
+        raise UsageError("nothing to check", hint="give an EXPRESSION or --baseline")
+    if update_baseline and baseline is None:
+        raise UsageError("--update-baseline needs --baseline")
+    conditions = parse_conditions(expression) if expression else ()
+    old = _read_baseline(baseline) if baseline and not update_baseline else None
+    count = threads.threads if threads else None
+    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch)
+    findings = check_conditions(found.reports, conditions)
+    if old is not None:
+        findings += check_baseline(found.reports, old, strict=strict)
+    failed = any(finding.level == "error" for finding in findings)
+    output.emit(
+        text=lambda: (
+            "".join(f"{finding.level}: {finding.message}\n" for finding in findings)
+            + f"{'failed' if failed else 'passed'}: {len(found.reports)} kernels\n"
+        ),
+        json=lambda: dump_json(
+            found.envelope
+            | {
+                "passed": not failed,
+                "kernels_checked": len(found.reports),
+                "findings": [finding.to_dict() for finding in findings],
+            }
+        ),
+        sarif=lambda: dump_json(sarif(file, findings)),
+        github=lambda: github(file, findings),
+    )
+    if update_baseline and baseline is not None:
+        write_atomically(baseline, dump_json(baseline_of(found.reports)))
+        note(f"regdem: baseline written: {baseline}")
+    return EXIT_VIOLATED if failed else 0
+
+
+def _read_baseline(path: str) -> dict[str, Any]:
+    if not Path(path).exists():
+        raise InputError("no such baseline", file=path, hint="make it with --update-baseline")
+    try:
+        value: Any = json.loads(read_input(path))
+    except ValueError as error:
+        raise InputError("the baseline is no JSON", file=path) from error
+    if not isinstance(value, dict):
+        raise InputError("the baseline is no JSON object", file=path)
+    return value  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,277 @@
+"""Two builds of one kernel: what changed, what got worse, and the likely cause.
+
+A change of residency or of spills inside loops is what a user feels; a register count by itself is
+neither good nor bad while the same blocks are resident. Causes are told from the code: copies of
+one source line (or a vanished loop in a longer kernel) mean unrolling, a new array access means an
+index that became variable. A cause is named only with its evidence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from regdem.report.metrics import METRICS, Value
+from regdem.report.model import KernelReport
+
+GROWTH = 1.5
+"""Instructions after over before from which a vanished loop counts as unrolled."""
+COPIES = 4
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric before and after; `verdict`: better, worse, or changed (neither by itself)."""
+
+    metric: str
+    before: Value
+    after: Value
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A likely cause with its evidence and what to do about it."""
+
+    cause: str
+    message: str
+    evidence: dict[str, Any]
+    action: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class KernelDiff:
+    """The comparison of one kernel; `verdict` is worse if anything that counts is."""
+
+    before: KernelReport
+    after: KernelReport
+    changes: tuple[Change, ...]
+    spills_by_depth: tuple[tuple[int, int, int], ...]
+    """(loop depth, local spill bytes before, after)."""
+    mix: tuple[tuple[str, int, int], ...]
+    """(mnemonic, before, after) where it changed, the largest change first."""
+    causes: tuple[Cause, ...]
+    verdict: str
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+        worse = [change for change in self.changes if change.verdict == "worse"]
+        better = [change for change in self.changes if change.verdict == "better"]
+        if not self.changes:
+            return "nothing that is measured changed"
+        parts = [f"registers {self.before.registers_per_thread} to "
+                 f"{self.after.registers_per_thread}"]  # fmt: skip
+        parts += [_words(change) for change in (*worse, *better) if change.metric in _SUMMARY]
+        return "; ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "name": self.after.name,
+            "before_name": self.before.name,
+            "verdict": self.verdict,
+            "summary": self.summary,
+            "changes": [change.to_dict() for change in self.changes],
+            "spills_by_loop_depth": [
+                {"loop_depth": depth, "before_bytes": before, "after_bytes": after}
+                for depth, before, after in self.spills_by_depth
+            ],
+            "instruction_mix": [
+                {"opcode": name, "before": before, "after": after}
+                for name, before, after in self.mix
+            ],
+            "causes": [cause.to_dict() for cause in self.causes],
+        }
+
+
+_DECISIVE = (
+    "active_blocks",
+    "active_warps",
+    "occupancy_pct",
+    "spill_bytes",
+    "loop_spill_bytes",
+    "array_accesses",
+)
+_SUMMARY = ("active_blocks", "loop_spill_bytes", "spill_bytes", "array_accesses")
+_WORDS = {
+    "active_blocks": "resident blocks",
+    "loop_spill_bytes": "spill bytes inside loops",
+    "spill_bytes": "spill bytes",
+    "array_accesses": "local array accesses",
+}
+
+
+def _words(change: Change) -> str:
+    return f"{_WORDS[change.metric]} {change.before} to {change.after}"
+
+
+def compare(before: KernelReport, after: KernelReport) -> KernelDiff:
+    """Compares two reports, made with the same block size."""
+    changes = tuple(
+        Change(metric.name, old, new, _verdict(metric.name, metric.better, old, new))
+        for metric in METRICS
+        if (old := metric.read(before)) != (new := metric.read(after))
+    )
+    verdicts = {change.verdict for change in changes}
+    return KernelDiff(
+        before=before,
+        after=after,
+        changes=changes,
+        spills_by_depth=_spills_by_depth(before, after),
+        mix=_mix(before, after),
+        causes=tuple(_causes(before, after)),
+        verdict="worse" if "worse" in verdicts else "better" if "better" in verdicts else "same",
+    )
+
+
+def _verdict(name: str, better: int, old: Value, new: Value) -> str:
+    if old is None or new is None or not better or name not in _DECISIVE:
+        return "changed"
+    return "better" if (new - old) * better > 0 else "worse"
+
+
+def _spills_by_depth(before: KernelReport, after: KernelReport) -> tuple[tuple[int, int, int], ...]:
+    def totals(report: KernelReport) -> Counter[int]:
+        found: Counter[int] = Counter()
+        if report.analysis is not None:
+            for site in report.analysis.spills.spills.spill_sites:
+                if site.space == "local":
+                    found[site.loop_depth] += site.bytes_per_thread
+        return found
+
+    old, new = totals(before), totals(after)
+    return tuple((depth, old[depth], new[depth]) for depth in sorted({*old, *new}))
+
+
+def _mix(before: KernelReport, after: KernelReport) -> tuple[tuple[str, int, int], ...]:
+    if before.analysis is None or after.analysis is None:
+        return ()
+    old, new = before.analysis.mix, after.analysis.mix
+    rows = [(name, old.get(name, 0), new.get(name, 0)) for name in {*old, *new}]
+    changed = [row for row in rows if row[1] != row[2]]
+    return tuple(sorted(changed, key=lambda row: (-abs(row[2] - row[1]), row[0])))
+
+
+def _causes(before: KernelReport, after: KernelReport) -> list[Cause]:
+    if before.analysis is None or after.analysis is None:
+        return []
+    found: list[Cause] = []
+    unrolled = _unrolling(before, after)
+    if unrolled is not None:
+        found.append(unrolled)
+    arrays = [
+        sum(1 for site in report.analysis.spills.spills.sites if site.kind == "array")
+        for report in (before, after)
+        if report.analysis is not None
+    ]
+    if arrays[1] > arrays[0] == 0:
+        found.append(
+            Cause(
+                "dynamic_array",
+                f"A local array is indexed at run time now: {arrays[1]} accesses.",
+                {"accesses": arrays[1], "local_bytes": after.local_bytes},
+                "index it by constants (unroll the loops over it), or keep it in shared memory",
+            )
+        )
+    if not found and after.registers_per_thread < before.registers_per_thread:
+        spilled = [
+            len(report.analysis.spills.spills.spill_sites)
+            for report in (before, after)
+            if report.analysis is not None
+        ]
+        if spilled[1] > spilled[0]:
+            found.append(
+                Cause(
+                    "register_cap",
+                    f"Fewer registers than values: {after.registers_per_thread} allocated, and "
+                    f"{spilled[1]} spill accesses instead of {spilled[0]}.",
+                    {"registers": after.registers_per_thread, "spill_sites": spilled[1]},
+                    f"regdem promote FILE -o OUT --kernel {after.name}, or demote the uncapped "
+                    "build to this count",
+                )
+            )
+    return found
+
+
+def _unrolling(before: KernelReport, after: KernelReport) -> Cause | None:
+    old, new = before.analysis, after.analysis
+    assert old is not None
+    assert new is not None
+    copies_before = _copies(before)
+    line = new.repeated_line
+    copied = line is not None and line[1] >= COPIES and line[1] >= 2 * copies_before.get(line[0], 1)
+    vanished = len(new.loops) < len(old.loops) and new.instructions >= GROWTH * old.instructions
+    if not copied and not vanished:
+        return None
+    full = len(new.loops) < len(old.loops)
+    evidence: dict[str, Any] = {
+        "loops": [len(old.loops), len(new.loops)],
+        "instructions": [old.instructions, new.instructions],
+    }
+    factor = max(2, round(new.instructions / max(1, old.instructions)))
+    place = "a loop"
+    if copied and line is not None:
+        evidence |= {"source": line[0], "copies": line[1]}
+        factor, place = line[1], f"the loop around {line[0]}"
+    kind = "full" if full else "deeper"
+    spills = sum(site.bytes_per_thread for site in new.spills.hot)
+    return Cause(
+        "full_unroll" if full else "unroll",
+        f"A {kind} unroll of {place}"
+        + (f" ({factor} copies)" if copied else "")
+        + f" takes the kernel from {before.registers_per_thread} to {after.registers_per_thread} "
+        f"registers ({old.pressure.peak} to {new.pressure.peak} live at the peak)"
+        + (f", with {spills} bytes of spills per turn inside a loop" if spills else "")
+        + _lost_blocks(before, after)
+        + ".",
+        evidence,
+        f"unroll partially: #pragma unroll {max(2, factor // 4)} there keeps some overlap "
+        "with fewer values live at once",
+    )
+
+
+def _lost_blocks(before: KernelReport, after: KernelReport) -> str:
+    if before.occupancy is None or after.occupancy is None:
+        return ""
+    lost = before.occupancy.active_blocks - after.occupancy.active_blocks
+    if lost <= 0:
+        return ""
+    return (
+        f", and costs {lost} resident block{'s' if lost > 1 else ''} "
+        f"({before.occupancy.active_blocks} to {after.occupancy.active_blocks})"
+    )
+
+
+def _copies(report: KernelReport) -> dict[str, int]:
+    line = report.analysis.repeated_line if report.analysis else None
+    return {} if line is None else {line[0]: line[1]}
+
+
+def text_diff(diff: KernelDiff) -> str:
+    """The comparison as plain text; ends in a newline."""
+    lines = [f"{diff.after.demangled_name}: {diff.verdict}", f"  {diff.summary}"]
+    for change in diff.changes:
+        verdict = "" if change.verdict == "changed" else change.verdict
+        row = f"  {change.metric:<20} {change.before!s:>8} -> {change.after!s:<8} {verdict}"
+        lines.append(row.rstrip())
+    for depth, old, new in diff.spills_by_depth:
+        lines.append(f"  spill bytes at loop depth {depth}: {old} -> {new}")
+    if diff.mix:
+        shown = ", ".join(f"{name} {old} -> {new}" for name, old, new in diff.mix[:8])
+        lines.append(f"  instruction mix      {shown}")
+    for cause in diff.causes:
+        lines += [
+            f"  cause                {cause.message}",
+            f"  do                   {cause.action}",
+        ]
+    return "\n".join(lines) + "\n"
