@@ -26,6 +26,9 @@ from regdem.isa.decoded import RegisterFile
 from regdem.program.program import Program
 
 
+STACK_POINTER_BIT = 1 << 1
+
+
 @dataclass(frozen=True)
 class CallSummary:
     """What a call to a function does, as packed masks (see the module's text)."""
@@ -66,6 +69,7 @@ def liveness(program: Program) -> Liveness:
     defs = def_masks(code)
     killing = ((code.guard == 7) & ~code.guard_negated).tolist()
     kills = [d if k else 0 for d, k in zip(defs, killing, strict=True)]
+    encoded, uses = uses, _with_stack_pointer(program, uses, defs)
     summaries = _summaries(program, uses, defs, kills)
 
     exit_live = [0] * len(program.functions)
@@ -76,9 +80,24 @@ def liveness(program: Program) -> Liveness:
         for site, function in program.callee.items():
             updated[function] |= after[site]
         if updated == exit_live:
-            return Liveness(before, after, uses, defs, summaries)
+            return Liveness(before, after, encoded, defs, summaries)
         exit_live = updated
         del live_in
+
+
+def _with_stack_pointer(program: Program, uses: list[int], defs: list[int]) -> list[int]:
+    """The uses, with R1 read by every EXIT and by the self-branch behind the end.
+
+    The driver owns the stack: R1 keeps its value to the end, as the disassembler shows it, too. A
+    kernel that never sets R1 has none.
+    """
+    if not any(d & STACK_POINTER_BIT for d in defs):
+        return uses
+    last = [
+        kind == "exit" or (kind == "branch" and int(program.target[i]) == i)
+        for i, kind in enumerate(program.control)
+    ]
+    return [u | STACK_POINTER_BIT if at_end else u for u, at_end in zip(uses, last, strict=True)]
 
 
 def _transfer(

@@ -9,6 +9,10 @@ Tuples tie webs to neighbours: the webs an operand of width 2, 4, ... names form
 keep the differences of the original register numbers, so one number places a whole group: `shift`,
 the new register minus the old one, a multiple of the group's alignment.
 
+Device functions of the section are not split: all accesses to a register in them are one web, and
+a call joins with it what the caller passes in that register or takes from it. What the caller keeps
+in the same register at other times are webs of their own.
+
 Points: instruction i reads at point 2i and writes at point 2i + 1. `Web.points` is a Python int
 with a bit per point at which the web holds its register; two webs may share a register iff their
 points are disjoint. Matrix instructions take several passes over their operands, so their results
@@ -22,6 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regdem.analysis.bits import FILE_MASK, members
 from regdem.analysis.liveness import Liveness
@@ -99,14 +106,34 @@ def call_touched(program: Program, live: Liveness) -> int:
     return mask & FILE_MASK[RegisterFile.GPR]
 
 
+def allocation_pressure(program: Program, live: Liveness) -> NDArray[np.int32]:
+    """(n,) registers that must be distinct at each instruction.
+
+    The stack pointer and the live values of the entry function; at a call also what the callee touches; in a device
+    function only the registers that device functions touch.
+    """
+    gpr = FILE_MASK[RegisterFile.GPR]
+    touched = call_touched(program, live) | (1 << STACK_POINTER)
+    result = np.zeros(len(program), dtype=np.int32)
+    for block in program.blocks:
+        mine = touched if block.function else gpr
+        for i in range(block.start, block.end):
+            mask = (live.occupied[i] & mine) | (1 << STACK_POINTER)
+            if i in program.callee:
+                summary = live.summaries[program.callee[i]]
+                mask |= (summary.uses | summary.defs) & gpr
+            result[i] = mask.bit_count()
+    return result
+
+
 def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
     """Splits the GPR file of `program` into webs; `whole` is a mask of registers not to split.
 
-    The stack pointer R1 and the registers that device functions touch are never split.
+    The stack pointer R1 is never split.
     """
     code = program.code
-    whole |= call_touched(program, live) | (1 << STACK_POINTER)
-    gpr = FILE_MASK[RegisterFile.GPR]
+    whole |= 1 << STACK_POINTER
+    touched = call_touched(program, live) & ~whole
     union = _Union()
     register_of: list[int] = []
     intervals: list[tuple[int, int, int]] = []  # node, first point, last point
@@ -115,7 +142,10 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
         register_of.append(register)
         return union.new()
 
-    whole_node = {r: new(r) for r in members(whole)}
+    everywhere = {r: new(r) for r in members(whole)}
+    shared = {r: new(r) for r in members(touched)}
+    in_functions = {**everywhere, **shared}
+    whole_node = everywhere
     at_entry: dict[tuple[int, int], int] = {}
 
     def placeholder(block: int, register: int) -> int:
@@ -130,6 +160,10 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
     node_of_row: dict[int, list[int]] = {}
     killing = ((code.guard == 7) & ~code.guard_negated).tolist()
     for block in program.blocks:
+        whole_node = in_functions if block.function else everywhere
+        # What a caller keeps across a call is not this function's to place: it is kept off the
+        # registers the function touches at the call itself.
+        gpr = FILE_MASK[RegisterFile.GPR] if not block.function else touched | whole
         current: dict[int, int] = {}
         since: dict[int, int] = {}
         for r in members(live.before[block.start] & gpr):
@@ -138,8 +172,10 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
         for i in range(block.start, block.end):
             before, after = live.before[i] & gpr, live.after[i] & gpr
             mine = rows.get(i)
-            if mine is None and before == after:
+            calls = i in program.callee and not block.function
+            if mine is None and before == after and not calls:
                 continue
+            old_at_call = dict(current) if calls else current
             old = dict(current) if mine else current
             for row, register, width, role, _align in mine or ():
                 if role & Role.READ:
@@ -179,12 +215,25 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                         if a >= 0:
                             union.join(a, b)
                 node_of_row[row] = nodes
+            if calls:
+                summary = live.summaries[program.callee[i]]
+                for r in members((summary.uses | summary.defs) & touched):
+                    passes = (before >> r) & 1 and (
+                        (summary.uses >> r) & 1 or ((after >> r) & 1 and (summary.defs >> r) & 1)
+                    )
+                    if passes and r in old_at_call:
+                        union.join(old_at_call[r], shared[r])
+                    if (after >> r) & 1 and (summary.defs >> r) & 1:
+                        if r in current and current[r] != shared[r]:
+                            intervals.append((current.pop(r), since.pop(r), 2 * i))
+                        if r not in current:
+                            current[r], since[r] = shared[r], 2 * i + 1
         for r, node in current.items():
             intervals.append((node, since[r], 2 * block.end - 1))
             for s in block.successors:
                 if (live.before[program.blocks[s].start] >> r) & 1:
                     union.join(node, placeholder(s, r))
-    return _assemble(program, live, union, register_of, intervals, node_of_row, rows, whole_node)
+    return _assemble(program, live, union, register_of, intervals, node_of_row, rows, in_functions)
 
 
 _Row = tuple[int, int, int, int, int]
@@ -254,6 +303,9 @@ def _assemble(
                     result[w].writes.append(i)
             ties.extend((names[0], w) for w in names)
             alignment[names[0]] = max(alignment.get(names[0], 1), align)
+    # The stack pointer is never shared, not even where it looks dead.
+    if STACK_POINTER in whole_node:
+        result[web_of(whole_node[STACK_POINTER])].points = (1 << (2 * len(program))) - 1
     # A call may write whatever its callee touches: those registers are taken there.
     for site, function in program.callee.items():
         summary = live.summaries[function]

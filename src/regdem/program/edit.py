@@ -74,10 +74,10 @@ def apply(
         for word in after.get(i, ()):
             words.append(word)
             origin.append(-1)
-    index_map[n] = label_map[n] = len(words)
     while len(words) % _ALIGNMENT:
         words.append(NOP)
         origin.append(-1)
+    index_map[n] = label_map[n] = len(words)
 
     forms = program.code.table.forms
     for i, form in enumerate(program.code.form.tolist()):
@@ -139,30 +139,80 @@ def identity(program: Program) -> Edited:
 def return_addresses(program: Program) -> dict[int, int]:
     """The instructions that hold a return address as an immediate, and the call each is for.
 
-    Raises `UnsupportedError` where a call's return address can't be told.
+    A function takes its return address in a register and may copy it before it returns; the value
+    that reaches that register at each call must be the immediate address of the instruction behind
+    the call. Raises `UnsupportedError` where a call's return address can't be told.
     """
     result: dict[int, int] = {}
+    taken = {f: _taken_in(program, f) for f in set(program.callee.values())}
     for site, function in program.callee.items():
-        registers = {_return_register(program, i) for i in program.returns_by_function[function]}
-        if not registers:
-            continue
-        register = registers.pop()
-        found = None if registers or register is None else _reaching(program, site, register)
+        registers = taken[function]
+        if registers == set():
+            continue  # a function that never returns
         address = (site + 1) * INSTRUCTION_BYTES
-        for mov in found or ():
-            lo, hi = (int(w) for w in program.code.words[mov])
-            if get_field(lo, hi, 32, 32) != address or not _is_move(program, mov):
-                found = None
-                break
-            result[mov] = site
-        if not found:
+        found: set[int] = set()
+        if registers is not None and len(registers) == 1:
+            found = _reaching(program, site, min(registers))
+        if not found or not all(
+            mov >= 0
+            and get_field(*(int(w) for w in program.code.words[mov]), 32, 32) == address
+            and _is_move(program, mov)
+            for mov in found
+        ):
             raise UnsupportedError(
                 "the return address of a call can't be told",
                 code="return_address",
                 kernel=program.name,
                 offset=site * INSTRUCTION_BYTES,
             )
+        for mov in found:
+            result[mov] = site
     return result
+
+
+def _taken_in(program: Program, function: int) -> set[int] | None:
+    """Registers that hold the return address when `function` is entered; None if unknown."""
+    found: set[int] = set()
+    seen: set[tuple[int, int]] = set()
+    work: list[tuple[int, int]] = []
+    for i in program.returns_by_function[function]:
+        register = _return_register(program, i)
+        if register is None:
+            return None
+        work.append((i, register))
+    while work:
+        i, register = work.pop()
+        if (i, register) in seen:
+            continue
+        seen.add((i, register))
+        for definition in _reaching(program, i, register):
+            if definition < 0:
+                found.add(register)
+                continue
+            source = _copied_register(program, definition)
+            if source is not None:
+                work.append((definition, source))
+            elif program.code.table.forms[program.code.form[definition]].memory == "local":
+                # Restored from the stack: the convention gives it back in the register it came in.
+                found.add(register)
+            else:
+                return None
+    return found
+
+
+def _copied_register(program: Program, i: int) -> int | None:
+    """The source of a plain register copy (MOV, or IMAD.MOV with a zero product)."""
+    code = program.code
+    name = code.table.forms[code.form[i]].name
+    lo, hi = (int(w) for w in code.words[i])
+    if code.guard[i] != 7 or (name == "IMAD" and get_field(lo, hi, 24, 8) != 255):
+        return None
+    reads = [
+        int(code.operand_register[row])
+        for row in _rows(program, i)
+        if code.operand_file[row] == RegisterFile.GPR and code.operand_role[row] & Role.READ
+    ]
+    return reads[0] if name in ("MOV", "IMAD") and len(reads) == 1 else None
 
 
 def _rows(program: Program, i: int) -> range:
@@ -185,11 +235,12 @@ def _is_move(program: Program, i: int) -> bool:
     return len(rows) == 1 and name in ("MOV", "IMAD", "MOV32I") and code.guard[i] == 7
 
 
-def _reaching(program: Program, site: int, register: int) -> set[int] | None:
-    """Definitions of a GPR that reach instruction `site` in its function; None if one is unknown."""
+def _reaching(program: Program, site: int, register: int) -> set[int]:
+    """Definitions of a GPR that reach instruction `site` in its function; -1 is its entry."""
     code = program.code
     found: set[int] = set()
     block = program.blocks[program.block_of[site]]
+    entry = program.functions[block.function].start
     work = [(block.index, site)]
     seen: set[int] = set()
     while work:
@@ -203,10 +254,11 @@ def _reaching(program: Program, site: int, register: int) -> set[int] | None:
                 for row in _rows(program, i)
             ):
                 found.add(i)
-                break
+                if code.guard[i] == 7:
+                    break
         else:
-            if not block.predecessors:
-                return None
+            if block.start == entry:
+                found.add(-1)
             for p in block.predecessors:
                 if p not in seen:
                     seen.add(p)

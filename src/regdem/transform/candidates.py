@@ -9,7 +9,7 @@ registers other than R0, R1 that are no part of a multiword operand,
 - `cfg`: accesses weighted by loop nesting, accesses in called functions by their call sites;
 - `conflict`: fewest distinct registers that share an instruction with it.
 
-When the 32-bit candidates run out, registers of multiword operands follow, whole tuples at a time.
+When the 32-bit candidates run out, registers of multiword operands follow, a pair at a time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from regdem.analysis.webs import STACK_POINTER, Web, Webs
 from regdem.isa.decoded import RegisterFile
 from regdem.program.loops import block_weights
 from regdem.program.program import Program
+from regdem.transform.spill import Access, Placement, store_positions
 
 ORDERS = ("live-range", "cfg", "static", "conflict")
-LOAD_COST, STORE_COST, RECOMPUTE_COST = 1.0, 0.6, 0.35
-"""Relative cost of one execution: a load stalls its user, a store only takes an issue slot."""
+LOAD_COST, STORE_COST, RECOMPUTE_COST, EARLY_COST = 1.0, 0.6, 0.35, 20.0
+"""Relative cost of one execution: a load stalls its user, a store only takes an issue slot, an early
+store waits for a load under way."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Candidate:
     idle: NDArray[np.bool_]
     """Occupied, and the instruction does not access it."""
     cost: float
+    early: bool = False
+    """Store without waiting for the original code's wait (see `transform/spill.py`)."""
 
 
 def occupied_instructions(web: Web, n: int) -> NDArray[np.bool_]:
@@ -50,10 +54,35 @@ def occupied_instructions(web: Web, n: int) -> NDArray[np.bool_]:
     return bits.reshape(n, 2).any(axis=1)
 
 
+def access_of(
+    web: Web,
+    occupied: NDArray[np.bool_],
+    *,
+    touched_by_calls: bool = False,
+    early: bool = False,
+) -> Access:
+    """The accesses of a web as the spill placement takes them."""
+    return Access(
+        web.register,
+        frozenset(web.reads),
+        frozenset(web.writes),
+        frozenset(occupied.nonzero()[0].tolist()),
+        touched_by_calls,
+        early,
+    )
+
+
 def web_candidates(
-    program: Program, webs: Webs, recomputable: dict[int, int]
+    program: Program,
+    live: Liveness,
+    webs: Webs,
+    recomputable: dict[int, int],
+    hot: Sequence[bool],
 ) -> list[Candidate]:
-    """All webs that may be demoted as live ranges, with their costs."""
+    """All webs that may be demoted as live ranges, with their costs.
+
+    A value that still waits for its store (a load under way) is not idle until then.
+    """
     n = len(program)
     weights = block_weights(program)
     weight = [weights[b] for b in program.block_of.tolist()]
@@ -65,14 +94,23 @@ def web_candidates(
         idle = occupied.copy()
         idle[web.reads] = False
         idle[web.writes] = False
-        if not idle.any():
-            continue
         if web.index in recomputable:
             cost = RECOMPUTE_COST * sum(weight[i] for i in set(web.reads))
-        else:
-            cost = LOAD_COST * sum(weight[i] for i in set(web.reads))
-            cost += STORE_COST * sum(weight[i] for i in set(web.writes))
-        result.append(Candidate(web, occupied, idle, cost))
+            if idle.any():
+                result.append(Candidate(web, occupied, idle, cost))
+            continue
+        cost = LOAD_COST * sum(weight[i] for i in set(web.reads))
+        cost += STORE_COST * sum(weight[i] for i in set(web.writes))
+        previous = None
+        for early in (False, True):
+            free = idle.copy()
+            access = access_of(web, occupied, early=early)
+            for i, until in store_positions(program, live, access, Placement(), hot).items():
+                free[i:until] = False
+            if free.any() and (previous is None or (free != previous).any()):
+                extra = EARLY_COST * sum(weight[i] for i in set(web.writes)) if early else 0.0
+                result.append(Candidate(web, occupied, free, cost + extra, early))
+            previous = free
     return result
 
 
@@ -111,6 +149,7 @@ def choose_webs(
         if best < 0:
             return None
         candidate = left.pop(best)
+        left = [other for other in left if other.web.index != candidate.web.index]
         chosen.append(candidate)
         slots += candidate.web.index not in recomputable
         current -= candidate.idle
@@ -140,20 +179,14 @@ def register_order(program: Program, live: Liveness, order: str) -> list[tuple[i
     singles = [r for r in score if r not in tuples and r not in (0, STACK_POINTER)]
     singles.sort(key=lambda r: (score[r], r))
     result: list[tuple[int, ...]] = [(r,) for r in singles]
-    groups: list[tuple[float, tuple[int, ...]]] = []
-    seen: set[int] = set()
-    for r in sorted(tuples):
-        if r in seen:
-            continue
-        component, work = {r}, [r]
-        while work:
-            for other in tuples.get(work.pop(), ()):
-                if other not in component:
-                    component.add(other)
-                    work.append(other)
-        seen |= component
-        if STACK_POINTER not in component:
-            groups.append((sum(score[x] for x in component), tuple(sorted(component))))
+    pairs: dict[int, list[int]] = {}
+    for r in tuples:
+        pairs.setdefault(r // 2, []).append(r)
+    groups = [
+        (sum(score[r] for r in pair), tuple(sorted(pair)))
+        for pair in pairs.values()
+        if STACK_POINTER not in pair
+    ]
     result += [registers for _, registers in sorted(groups)]
     return result
 

@@ -5,7 +5,8 @@ of points at which it is taken is one Python int; a group fits at a shift if eac
 points are free in its register. No interference graph is built: with at most 255 registers the
 occupancy test is the graph's answer, and faster.
 
-Several orders are tried (strictest and widest first; by start; by size), each preferring a web's
+Several orders are tried, and in each a group that found no place is put first and the order tried
+again: (strictest and widest first; by start; by size), each preferring a web's
 own number, so that as little as possible changes hands and ptxas's own waits keep covering reuse.
 When no order fits, the caller gets the group that failed in the best attempt and makes room.
 """
@@ -16,6 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regdem.analysis.webs import STACK_POINTER, Group, Webs
+
+
+_PROMOTIONS = 12
 
 
 @dataclass(frozen=True)
@@ -60,11 +64,15 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
     for order in orders:
         for keep in (True, False):
             ranked = sorted(range(len(webs.groups)), key=lambda k: order(webs.groups[k]))
-            attempt = _place(webs, points, ranked, limit, keep)
-            if attempt.failed < 0:
-                return attempt
-            if best is None or attempt.placed > best.placed:
-                best = attempt
+            for _ in range(_PROMOTIONS):
+                attempt = _place(webs, points, ranked, limit, keep)
+                if attempt.failed < 0:
+                    return attempt
+                if best is None or attempt.placed > best.placed:
+                    best = attempt
+                # What found no place goes first next time.
+                ranked.remove(attempt.failed)
+                ranked.insert(0, attempt.failed)
     assert best is not None
     return best
 

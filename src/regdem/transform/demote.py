@@ -19,19 +19,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from regdem.analysis.liveness import Liveness, liveness
-from regdem.analysis.webs import STACK_POINTER, Webs, call_touched, webs
+from regdem.analysis.webs import (
+    STACK_POINTER,
+    Webs,
+    allocation_pressure,
+    call_touched,
+    webs,
+)
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
 from regdem.isa.decode import decode
-from regdem.isa.decoded import INSTRUCTION_BYTES, RegisterFile
+from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.program.edit import NOP, Edited, Word, apply, identity
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program, build
 from regdem.transform.candidates import (
     ORDERS,
     Candidate,
+    access_of,
     choose_webs,
     occupied_instructions,
     register_order,
@@ -166,7 +173,7 @@ def _renumber(
     kernel: Kernel, program: Program, live: Liveness, limit: int
 ) -> Rewrite | None:
     """Renumbering alone, where the live values already fit."""
-    if live.max_live(RegisterFile.GPR) > limit:
+    if int(allocation_pressure(program, live).max(initial=0)) > limit:
         return None
     found = webs(program, live)
     colouring = colour(found, limit)
@@ -190,18 +197,18 @@ def _by_live_range(
 ) -> Rewrite:
     found = webs(program, live)
     ways = recomputable(program, found) if options.rematerialise else {}
-    candidates = web_candidates(program, found, ways)
-    pressure = live.pressure(RegisterFile.GPR)
+    pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
     tried: list[str] = []
-    for slack in range(12):
+    for slack in range(10):
         target = limit - 1 - slack
+        hot = (pressure > target).tolist()
+        candidates = web_candidates(program, live, found, ways, hot)
         chosen = choose_webs(candidates, pressure, target, 4 * options.most_slots, ways)
         if chosen is None:
             tried.append("no idle live ranges left")
             break
-        hot = (pressure > target).tolist()
         spilled = _spill_webs(kernel, program, live, chosen, ways, hot, options)
         if spilled.slots > options.most_slots:
             tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
@@ -250,12 +257,7 @@ def _spill_webs(
     slots = max(slot_of.values(), default=-1) + 1
     values = [
         (
-            Access(
-                candidate.web.register,
-                frozenset(candidate.web.reads),
-                frozenset(candidate.web.writes),
-                frozenset(candidate.occupied.nonzero()[0].tolist()),
-            ),
+            access_of(candidate.web, candidate.occupied, early=candidate.early),
             candidate.web.index,
             slot_of.get(candidate.web.index, -1),
             ways.get(candidate.web.index),
@@ -330,14 +332,10 @@ def _by_register(
         by_register = {w.register: w for w in whole}
         values = [
             (
-                Access(
-                    r,
-                    frozenset(by_register[r].reads),
-                    frozenset(by_register[r].writes),
-                    frozenset(
-                        occupied_instructions(by_register[r], len(program)).nonzero()[0].tolist()
-                    ),
-                    bool((touched >> r) & 1),
+                access_of(
+                    by_register[r],
+                    occupied_instructions(by_register[r], len(program)),
+                    touched_by_calls=bool((touched >> r) & 1),
                 ),
                 slot,
                 slot,

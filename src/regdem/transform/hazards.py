@@ -32,7 +32,7 @@ from regdem.program.edit import Word
 from regdem.program.program import Program
 
 FIXED_LATENCY_CYCLES = {
-    "alu": 6, "fma": 6, "imad": 6, "imad_wide": 7, "half": 7, "half_mma": 8, "fp64": 12,
+    "alu": 7, "fma": 7, "imad": 7, "imad_wide": 11, "half": 8, "half_mma": 11, "fp64": 14,
     "cs2r": 26, "mma": 36, "gmma": 40, "fp64_mma": 40, "uniform": 13, "r2ur": 13, "control": 13,
 }  # fmt: skip
 """Cycles from issue until any consumer may read (at or above the least seen in ptxas code)."""

@@ -10,7 +10,8 @@ where it does not gets a load in front. A backward dataflow over the slot drops 
 reads.
 
 - A store behind a variable-latency definition (a global load) would wait for it and destroy
-  memory-level parallelism: it goes where the original code first waits for that definition.
+  memory-level parallelism: it goes where the original code first waits for that definition, or
+  (`early`) no later than the first hot instruction, where too many loads are under way at once.
 - A guarded definition may leave the old value in place, so it counts as a use; it is stored under
   its guard, or unguarded if the instruction overwrites its own guard.
 - A recomputed value (`recompute`) has no slot: its load is a copy of its one definition.
@@ -41,6 +42,8 @@ class Access:
     live: frozenset[int]
     """Instructions at which it is live (before, after or written)."""
     touched_by_calls: bool = False
+    early: bool = False
+    """Store a value under way at the first hot instruction rather than where it is waited for."""
 
 
 @dataclass
@@ -65,7 +68,7 @@ def place(
 ) -> Placement:
     """Decides all loads and stores of one value; see the module's text."""
     result = Placement()
-    busy = _store_positions(program, live, value, result) if store else {}
+    busy = store_positions(program, live, value, result, hot) if store else {}
     touched = {program.block_of[i] for i in value.live}
     # A guarded definition leaves the old value in place where its guard is false: it reads it.
     reads = set(value.reads) | {i for i in value.writes if program.code.guard[i] != 7}
@@ -80,7 +83,7 @@ def place(
                 if not available and note is not None:
                     note(i)
                 available = True
-            elif i not in value.writes and hot[i] and i > until:
+            elif i not in value.writes and hot[i] and i >= until:
                 available = False
             if i in value.writes:
                 available = True
@@ -113,10 +116,10 @@ def place(
     return result
 
 
-def _store_positions(
-    program: Program, live: Liveness, value: Access, result: Placement
+def store_positions(
+    program: Program, live: Liveness, value: Access, result: Placement, hot: Sequence[bool]
 ) -> dict[int, int]:
-    """Fills `result.stores`; returns per definition the last instruction it must stay resident."""
+    """Fills `result.stores`; returns per definition the instruction its value must stay up to."""
     code = program.code
     busy: dict[int, int] = {}
     predicate_base = FILE_BASE[RegisterFile.PRED]
@@ -132,6 +135,7 @@ def _store_positions(
             for j in range(i + 1, block.end):
                 stop = (
                     (board < 6 and (int(code.wait_mask[j]) >> board) & 1)
+                    or (value.early and hot[j])
                     or j in value.reads
                     or j in value.writes
                     or (guard != 7 and live.defs[j] & bit)
