@@ -1,0 +1,1 @@
+"""Micro-benchmarks of the machine: latencies and rates that the predictor's tables rest on."""
