@@ -9,6 +9,7 @@ Everything is read from the bytes of the two kernels; no hint of who rewrote wha
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from regdem.binary.kernel import Kernel
 from regdem.check.align import Alignment, Side, align
@@ -28,6 +29,8 @@ from regdem.check.view import CodeView, view_of
 from regdem.errors import UnsupportedError
 
 SUPPORTED = ("sm_90",)
+_MORE_THAN_ANY = 1 << 18
+"""Bytes of dynamic shared memory that no launch can have."""
 
 
 class Program:
@@ -38,7 +41,9 @@ class Program:
         self.view: CodeView = view_of(kernel.name, kernel.code, arch)
         self.flow: StepFlow = flow_of(self.view, _tables(kernel))
         self.graph: Graph = build_graph(self.flow)
-        self.returns: ReturnAddresses = return_addresses(self.view, self.graph)
+
+
+_Returns = tuple[ReturnAddresses, ReturnAddresses]
 
 
 def check_pair(
@@ -59,16 +64,21 @@ def check_pair(
     if arch not in SUPPORTED:
         raise UnsupportedError(f"the checker does not know {arch}", hint="it knows sm_90")
     name = rewritten.name
+    shapes, assumption = shapes_of(rewritten, threads)
+    dynamic = _dynamic(original, dynamic_shared_bytes)
+    expressions = Expressions()
     try:
         first, second = Program(original, arch), Program(rewritten, arch)
+        accesses, slots = _slots(first, second, expressions, shapes, dynamic)
+        returns = (
+            return_addresses(first.view, first.graph, {}),
+            return_addresses(second.view, second.graph, slots.words),
+        )
     except UnsupportedError as error:
         offset = -1 if error.offset is None else error.offset
         finding = Finding(error.code, name, offset, error.message)
         return Verdict(name, (finding,), {"dataflow": "failed"})
-    shapes, assumption = shapes_of(rewritten, threads)
-    expressions = Expressions()
-    accesses, slots = _slots(first, second, expressions, shapes)
-    flow_findings = _check_dataflow(first, second, slots)
+    flow_findings = _check_dataflow(first, second, slots, returns)
     layout = check_layout(
         LayoutInput(
             original,
@@ -78,7 +88,7 @@ def check_pair(
             accesses,
             expressions,
             shapes,
-            _dynamic(original, dynamic_shared_bytes),
+            dynamic,
         )
     )
     results: dict[Check, Iterable[Finding]] = {"dataflow": flow_findings, "layout": layout}
@@ -128,31 +138,53 @@ def _dynamic(original: Kernel, given: int | None) -> int | None:
 
 
 def _slots(
-    first: Program, second: Program, expressions: Expressions, shapes: list[BlockShape]
+    first: Program,
+    second: Program,
+    expressions: Expressions,
+    shapes: list[BlockShape],
+    dynamic: int | None,
 ) -> tuple[list[SharedAccess], SlotMap]:
+    """Accesses to slots: those beyond anything the original's own accesses may reach.
+
+    Where the size of dynamic shared memory is open, it is taken to be larger than any can be, so
+    that only accesses that follow it lie beyond; failing those, none is assumed.
+    """
     if not shapes:
         return [], SlotMap()
     accesses = shared_accesses(second.view, second.graph, expressions)
-    slots = slot_accesses(
-        accesses,
-        expressions,
-        shapes[0],
-        WINDOW_START + first.kernel.static_shared_bytes,
-        WINDOW_START + second.kernel.static_shared_bytes,
-    )
-    return [access for access in accesses if access.instruction in slots.words], slots
+    for size in (_MORE_THAN_ANY, 0) if dynamic is None else (dynamic,):
+        slots = slot_accesses(
+            accesses,
+            expressions,
+            replace(shapes[0], dynamic_shared_bytes=size),
+            WINDOW_START + first.kernel.static_shared_bytes + size,
+            WINDOW_START + second.kernel.static_shared_bytes + size,
+        )
+        if slots.words:
+            return [access for access in accesses if access.instruction in slots.words], slots
+    return [], SlotMap()
 
 
-def _check_dataflow(first: Program, second: Program, slots: SlotMap) -> list[Finding]:
+def _check_dataflow(
+    first: Program, second: Program, slots: SlotMap, returns: _Returns
+) -> list[Finding]:
     private = _promoted(first, second)
     alignment = align(
-        Side(first.view, _keys(first, {}), _anchors_of_original(first, private)),
-        Side(second.view, _keys(second, slots.words), _anchors_of_rewritten(second, slots)),
+        Side(
+            first.view,
+            _keys(first, returns[0], {}),
+            _anchors_of_original(first, returns[0], private),
+        ),
+        Side(
+            second.view,
+            _keys(second, returns[1], slots.words),
+            _anchors_of_rewritten(second, returns[1], slots),
+        ),
     )
     findings = _unmatched(first, second, alignment)
     if findings:
         return findings
-    findings = _check_pairs(first, second, alignment.pairs)
+    findings = _check_pairs(first, second, returns, alignment.pairs)
     product, unequal = build_product(
         first.view, first.flow, second.view, second.flow, alignment.pairs
     )
@@ -183,25 +215,29 @@ def _promoted(first: Program, second: Program) -> dict[int, tuple[int, ...]]:
     return {i: words for i, words in private.items() if first.view.low[i] >> 40 not in still}
 
 
-def _keys(program: Program, slots: dict[int, tuple[int, ...]]) -> list[Hashable]:
+def _keys(
+    program: Program, returns: ReturnAddresses, slots: dict[int, tuple[int, ...]]
+) -> list[Hashable]:
     keys: list[Hashable] = list(program.view.masked)
-    for move in program.returns.call_of:
+    for move in returns.call_of:
         keys[move] = ("return address", program.view.masked[move] & ~(0xFFFFFFFF << 32))
     for access in slots:
         keys[access] = ("slot", access)
     return keys
 
 
-def _anchors_of_original(first: Program, private: dict[int, tuple[int, ...]]) -> list[bool]:
+def _anchors_of_original(
+    first: Program, returns: ReturnAddresses, private: dict[int, tuple[int, ...]]
+) -> list[bool]:
     return [
-        i in first.returns.call_of or not may_be_dropped(private, first.view, i)
+        i in returns.call_of or not may_be_dropped(private, first.view, i)
         for i in range(len(first.view))
     ]
 
 
-def _anchors_of_rewritten(second: Program, slots: SlotMap) -> list[bool]:
+def _anchors_of_rewritten(second: Program, returns: ReturnAddresses, slots: SlotMap) -> list[bool]:
     return [
-        j in second.returns.call_of or not may_be_inserted(slots.words, second.view, j)
+        j in returns.call_of or not may_be_inserted(slots.words, second.view, j)
         for j in range(len(second.view))
     ]
 
@@ -229,14 +265,16 @@ def _unmatched(first: Program, second: Program, alignment: Alignment) -> list[Fi
     return findings
 
 
-def _check_pairs(first: Program, second: Program, pairs: list[tuple[int, int]]) -> list[Finding]:
+def _check_pairs(
+    first: Program, second: Program, returns: _Returns, pairs: list[tuple[int, int]]
+) -> list[Finding]:
     """Return addresses and section-relative displacements of matched instructions."""
     name = second.kernel.name
     partner = dict(pairs)
     findings: list[Finding] = []
     for i, j in pairs:
-        call = first.returns.call_of.get(i)
-        if call is not None and partner.get(call) != second.returns.call_of.get(j):
+        call = returns[0].call_of.get(i)
+        if call is not None and partner.get(call) != returns[1].call_of.get(j):
             message = "the return address is not that of the corresponding call"
             findings.append(Finding("return_address", name, 16 * j, message))
         if first.view.control[i] not in ("return", "indirect"):

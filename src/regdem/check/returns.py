@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regdem.check.graph import Graph, closure_over_calls
+from regdem.check.places import MEMORY_BASE
 from regdem.check.slots import WORDS_OF_SIZE, signed_offset
 from regdem.check.view import CodeView
 from regdem.errors import UnsupportedError
@@ -54,12 +55,17 @@ class ReturnAddresses:
     call_of: dict[int, int]
 
 
-def return_addresses(view: CodeView, graph: Graph) -> ReturnAddresses:
-    """Find the MOVs that load return addresses in a kernel with calls."""
+def return_addresses(
+    view: CodeView, graph: Graph, slots: dict[int, tuple[int, ...]]
+) -> ReturnAddresses:
+    """Find the MOVs that load return addresses in a kernel with calls.
+
+    `slots` maps LDS and STS to the slots they reach; these pass return addresses on like moves.
+    """
     if not graph.sites:
         return ReturnAddresses({})
-    changed = closure_over_calls(graph, lambda i: _mask(view.writes[i]))
-    ends = {entry: _function(view, graph, entry, changed) for entry in graph.functions}
+    changed = closure_over_calls(graph, lambda i: _mask(view.writes[i]) | _stored(view, i, slots))
+    ends = {entry: _function(view, graph, entry, changed, slots) for entry in graph.functions}
     registers = {entry: _return_register(view, graph, entry, ends) for entry in graph.sites}
     call_of: dict[int, int] = {}
     for entry, states in ends.items():
@@ -80,10 +86,16 @@ def return_addresses(view: CodeView, graph: Graph) -> ReturnAddresses:
 
 
 def _function(
-    view: CodeView, graph: Graph, entry: int, changed: dict[int, int]
+    view: CodeView,
+    graph: Graph,
+    entry: int,
+    changed: dict[int, int],
+    slots: dict[int, tuple[int, ...]],
 ) -> dict[int, _Held]:
     """What registers hold before the last instruction of each block of one function."""
-    at: dict[int, _Held] = {entry: {_STACK: 0} | {r: _ENTRY + r for r in range(255)}}
+    at: dict[int, _Held] = {
+        entry: {_STACK: 0} | {r: _ENTRY + r for r in [*range(255), *_slot_keys(slots)]}
+    }
     ends: dict[int, _Held] = {}
     todo = [entry]
     while todo:
@@ -92,7 +104,7 @@ def _function(
         for i in range(graph.start[block], graph.end[block]):
             if i == graph.end[block] - 1:
                 ends[block] = dict(held)
-            _step(view, i, held)
+            _step(view, i, held, slots)
         callee = graph.callee(block)
         if callee >= 0:
             own = changed[callee]
@@ -106,10 +118,16 @@ def _function(
     return ends
 
 
-def _step(view: CodeView, i: int, held: _Held) -> None:
+def _step(view: CodeView, i: int, held: _Held, slots: dict[int, tuple[int, ...]]) -> None:
     low, high = view.low[i], view.high[i]
     tokens: list[int | None] = [None] * len(view.writes[i])
-    if view.name[i] in ("STL", "LDL") and _on_stack(view, i) and _STACK in held:
+    if i in slots:
+        keys = [MEMORY_BASE + slot for slot in slots[i]]
+        if view.name[i] == "STS":
+            _store(view, i, keys, held)
+        elif view.guard[i] < 0:
+            tokens = [held.get(key) for key in keys]
+    elif view.name[i] in ("STL", "LDL") and _on_stack(view, i) and _STACK in held:
         words = WORDS_OF_SIZE.get(high >> 9 & 7, 1)
         first = _FRAME + held[_STACK] + signed_offset(low)
         keys = [first + 4 * word for word in range(words)]
@@ -180,6 +198,16 @@ def _ambiguous(view: CodeView, i: int) -> UnsupportedError:
         kernel=view.kernel,
         offset=16 * i,
     )
+
+
+def _slot_keys(slots: dict[int, tuple[int, ...]]) -> list[int]:
+    return sorted({MEMORY_BASE + slot for words in slots.values() for slot in words})
+
+
+def _stored(view: CodeView, i: int, slots: dict[int, tuple[int, ...]]) -> int:
+    if view.name[i] != "STS" or i not in slots:
+        return 0
+    return _mask(tuple(MEMORY_BASE + slot for slot in slots[i]))
 
 
 def _mask(places: tuple[int, ...]) -> int:

@@ -21,6 +21,10 @@ VERBS: dict[str, Verb] = {
         "regdem.cli.inspect:command",
         "Pressure, interference, spills, parallelism, and advice; text, JSON or HTML.",
     ),
+    "demote": Verb(
+        "regdem.cli.demote:command",
+        "Rewrite a kernel to fewer registers, by shared memory; proved.",
+    ),
     "check": Verb(
         "regdem.cli.check:command",
         "Prove that a rewritten file equals its original; hazards of one file.",

@@ -284,25 +284,24 @@ class _Repair:
     def delay(self, i: int, cycles: int) -> None:
         """Makes instruction `i` issue `cycles` later, whatever path leads to it."""
         block = self.program.blocks[self.program.block_of[i]]
-        if i > block.start:
-            for j in range(i - 1, block.start - 1, -1):
-                cycles = self.raise_stall(j, cycles)
-                if cycles <= 0:
-                    return
+        self._lengthen(block.index, i, cycles, frozenset())
+
+    def _lengthen(self, b: int, end: int, cycles: int, seen: frozenset[int]) -> None:
+        """Adds `cycles` of stall before instruction `end` of block `b`, and before that."""
+        block = self.program.blocks[b]
+        for j in range(end - 1, block.start - 1, -1):
+            cycles = self.raise_stall(j, cycles)
+            if cycles <= 0:
+                return
+        if b in seen or not block.predecessors:
+            raise UnsupportedError(
+                "a result is not ready in time and no stall can cover it",
+                code="latency",
+                kernel=self.program.name,
+                offset=16 * end,
+            )
         for p in block.predecessors:
-            rest = cycles
-            other = self.program.blocks[p]
-            for j in range(other.end - 1, other.start - 1, -1):
-                rest = self.raise_stall(j, rest)
-                if rest <= 0:
-                    break
-            else:
-                raise UnsupportedError(
-                    "a result is not ready in time and no stall can cover it",
-                    code="latency",
-                    kernel=self.program.name,
-                    offset=16 * i,
-                )
+            self._lengthen(p, self.program.blocks[p].end, cycles, seen | {b})
 
     def round(self) -> None:
         """One dataflow to the fixpoint, then one pass of mends."""

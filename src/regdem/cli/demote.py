@@ -1,0 +1,130 @@
+"""`regdem demote`: a kernel with fewer registers, proved equal to its original."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from regdem.cli.kernels import block_threads, cubin_kernels
+from regdem.cli.options import (
+    KernelPattern,
+    artifact_option,
+    debug_option,
+    dynamic_shared_option,
+    format_option,
+    kernel_option,
+    threads_option,
+)
+from regdem.cli.output import Output, dump_json, envelope, input_entry, write_atomically
+from regdem.errors import UsageError
+from regdem.machine import BlockShape, block_shape
+
+if TYPE_CHECKING:
+    from regdem.rewrite import KernelRewrite
+
+EPILOG = """
+Values that wait are kept in shared memory that lies idle, or are computed again; the rest is
+renumbered. Candidates: live-range (whole program live ranges, the default), or the register orders
+of the RegDem paper: cfg, static, conflict. Nothing is written that is not proved.
+"""
+
+
+@click.command("demote", epilog=EPILOG, short_help="Fewer registers, by shared memory.")
+@click.argument("file")
+@artifact_option()
+@kernel_option
+@click.option("--registers", type=int, metavar="R", help="Registers per thread to reach.")
+@click.option("--blocks", type=int, metavar="B", help="Resident blocks per SM to reach.")
+@threads_option()
+@dynamic_shared_option
+@click.option(
+    "--candidates",
+    type=click.Choice(["live-range", "cfg", "static", "conflict"]),
+    default="live-range",
+    show_default=True,
+    help="What is demoted first.",
+)
+@click.option(
+    "--no-rematerialise", "rematerialise", flag_value=False, default=True, type=bool,
+    help="Never compute a value again instead of storing it.",
+)  # fmt: skip
+@format_option("text", "json")
+@debug_option
+def command(
+    *,
+    file: str,
+    out: str,
+    kernel: KernelPattern | None,
+    registers: int | None,
+    blocks: int | None,
+    threads: BlockShape | None,
+    dynamic_shared_bytes: int,
+    candidates: str,
+    rematerialise: bool,
+    report: Output,
+) -> int:
+    """Rewrite kernels of FILE to need fewer registers per thread."""
+    from regdem.rewrite import Request, demote_kernel
+
+    if (registers is None) == (blocks is None):
+        raise UsageError("give either --registers or --blocks")
+    cubin, kernels, data = cubin_kernels(file, kernel)
+    done: list[KernelRewrite] = []
+    for each in kernels:
+        request = Request(
+            threads=threads or block_shape(block_threads(each, file)),
+            registers=registers,
+            blocks=blocks,
+            dynamic_shared_bytes=dynamic_shared_bytes,
+            candidates=candidates,
+            rematerialise=rematerialise,
+        )
+        cubin, result = demote_kernel(cubin, cubin.kernel(each.name), request)
+        done.append(result)
+    written = cubin.to_bytes()
+    write_atomically(out, written)
+    body = {
+        "kernels": [each.to_dict() for each in done],
+        "output": input_entry(out, written),
+    }
+    report.emit(
+        text=lambda: "\n".join(summary(each) for each in done) + f"\nwritten: {out}\n",
+        json=lambda: dump_json(envelope(body, path=file, data=data)),
+    )
+    return 0
+
+
+def summary(done: KernelRewrite) -> str:
+    """The lines a performance engineer wants first."""
+    a, b = done.before, done.after
+    rewrite = done.rewrite
+    lines = [
+        f"{done.name}  ({done.threads} threads per block)",
+        f"  registers per thread   {a.registers_per_thread:>7} -> {b.registers_per_thread}",
+        f"  resident blocks        {a.active_blocks:>7} -> {b.active_blocks}",
+        f"  resident warps         {a.active_warps:>7} -> {b.active_warps}",
+        f"  occupancy              {a.occupancy_pct:>6.1f}% -> {b.occupancy_pct:.1f}%",
+        f"  static shared memory   {a.static_shared_bytes:>7} -> {b.static_shared_bytes} bytes",
+    ]
+    if rewrite.method == "renumber":
+        lines.append("  by renumbering alone: the live values already fit")
+    else:
+        loads = sum(d.loads for d in rewrite.demoted)
+        stores = sum(d.stores for d in rewrite.demoted)
+        deepest = max((d.loop_depth for d in rewrite.demoted), default=0)
+        lines.append(
+            f"  demoted                {len(rewrite.demoted):>7} values in {rewrite.slots} slots "
+            f"({loads} loads, {stores} stores, deepest in loop level {deepest})"
+        )
+        if rewrite.rematerialised:
+            copies = sum(d.loads for d in rewrite.rematerialised)
+            lines.append(
+                f"  computed again         {len(rewrite.rematerialised):>7} values "
+                f"({copies} instructions)"
+            )
+        lines.append(f"  inserted               {rewrite.inserted_instructions:>7} instructions")
+    checks = ", ".join(f"{name} {result}" for name, result in done.verdict.checks.items())
+    lines.append(f"  checked                {checks}")
+    lines.extend(f"    for {assumption}" for assumption in done.verdict.assumptions)
+    return "\n".join(lines)

@@ -1,0 +1,261 @@
+"""Rewrites of one kernel, proved before they exist as a file.
+
+Each function takes a cubin and a kernel and returns a new cubin with what was done. A rewrite that
+the checker does not prove is tried again in a plainer way; if none is proved, `ProofError` says
+why and nothing comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from regdem.binary import Cubin, Kernel
+from regdem.check import Verdict, check_pair
+from regdem.errors import ProofError, RegdemError, UnsupportedError, UsageError
+from regdem.isa.table import supported_architectures
+from regdem.machine import BlockShape, Launch, Occupancy, free_shared_bytes, occupancy, reach_blocks
+from regdem.transform.demote import (
+    RESERVED_REGISTERS,
+    STATIC_SHARED_LIMIT_BYTES,
+    DemoteOptions,
+    Demoted,
+    Rewrite,
+    demote,
+)
+from regdem.transform.slots import SLOT_BYTES
+
+_MARGIN_BYTES = 2 * SLOT_BYTES
+"""Rounding of the first slot, and of the dynamic part at run time."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A kernel before or after: what it needs of an SM and what stays resident."""
+
+    registers_per_thread: int
+    static_shared_bytes: int
+    active_blocks: int
+    active_warps: int
+    occupancy_pct: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "registers_per_thread": self.registers_per_thread,
+            "static_shared_bytes": self.static_shared_bytes,
+            "active_blocks": self.active_blocks,
+            "active_warps": self.active_warps,
+            "occupancy_pct": self.occupancy_pct,
+        }
+
+
+@dataclass(frozen=True)
+class KernelRewrite:
+    """One proved rewrite."""
+
+    name: str
+    before: State
+    after: State
+    rewrite: Rewrite
+    verdict: Verdict
+    threads: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, one entry of `kernels`."""
+        return {
+            "name": self.name,
+            "method": self.rewrite.method,
+            "threads_per_block": self.threads,
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "slots": self.rewrite.slots,
+            "demoted": [_value(d) for d in self.rewrite.demoted],
+            "rematerialised": [_value(d) for d in self.rewrite.rematerialised],
+            "inserted_instructions": self.rewrite.inserted_instructions,
+            "removed_instructions": 0,
+            "checks": dict(self.verdict.checks),
+            "assumptions": list(self.verdict.assumptions),
+        }
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{key}</th><td>{getattr(self.before, key)}</td>"
+            f"<td>{getattr(self.after, key)}</td></tr>"
+            for key in self.before.to_dict()
+        )
+        return f"<table><tr><th></th><th>before</th><th>after</th></tr>{rows}</table>"
+
+
+def _value(entry: Demoted) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "register": f"R{entry.register}",
+        "web": entry.web,
+        "loads": entry.loads,
+        "stores": entry.stores,
+        "loop_depth": entry.loop_depth,
+    }
+    if entry.slot >= 0:
+        value["slot"] = entry.slot
+    return value
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to do to a kernel, as the command line has it.
+
+    `threads`: the launch's block. `registers` or `blocks`: the target. `candidates`: the order
+    (`transform/candidates.py`). `dynamic_shared_bytes`: of the launch, for the occupancy.
+    """
+
+    threads: BlockShape
+    registers: int | None = None
+    blocks: int | None = None
+    dynamic_shared_bytes: int = 0
+    candidates: str = "live-range"
+    rematerialise: bool = True
+
+
+def launch_of(kernel: Kernel, request: Request, registers: int, static_bytes: int) -> Launch:
+    """The launch the occupancy is asked for. Raises `UsageError` for illegal numbers."""
+    return state_of(kernel, request, registers, static_bytes).launch
+
+
+def state_of(kernel: Kernel, request: Request, registers: int, static_bytes: int) -> Occupancy:
+    """Residency with that many registers and static shared bytes."""
+    cluster = 1
+    for size in kernel.cluster or ():
+        cluster *= max(1, size)
+    result: Occupancy = occupancy(
+        kernel.arch,
+        request.threads.threads,
+        registers,
+        static_shared_bytes=static_bytes,
+        dynamic_shared_bytes=request.dynamic_shared_bytes,
+        barriers=kernel.barriers,
+        cluster=cluster,
+    )
+    return result
+
+
+def _state(kernel: Kernel, request: Request, registers: int, static_bytes: int) -> State:
+    o = state_of(kernel, request, registers, static_bytes)
+    return State(registers, static_bytes, o.active_blocks, o.active_warps, o.occupancy_pct)
+
+
+def most_slots(kernel: Kernel, request: Request, registers: int) -> int:
+    """Slots per thread that leave the residency at `registers` as it is."""
+    there = state_of(kernel, request, registers, kernel.static_shared_bytes)
+    free = free_shared_bytes(there.launch, there.active_blocks)
+    free = min(free, STATIC_SHARED_LIMIT_BYTES - kernel.static_shared_bytes)
+    warps = -(-request.threads.threads // 32)
+    return max(0, (free - _MARGIN_BYTES) // (SLOT_BYTES * warps))
+
+
+def target_registers(kernel: Kernel, request: Request) -> int:
+    """The register count to reach, from `registers` or `blocks`. Raises `UsageError`."""
+    if (request.registers is None) == (request.blocks is None):
+        raise UsageError("give either the registers or the blocks to reach")
+    if request.registers is not None:
+        return request.registers
+    assert request.blocks is not None
+    launch = launch_of(kernel, request, kernel.registers_per_thread, kernel.static_shared_bytes)
+    reach = reach_blocks(launch, request.blocks)
+    if not reach.reachable or reach.registers_max is None:
+        raise UsageError(
+            f"{request.blocks} blocks can't be reached",
+            hint=reach.sentence(),
+            kernel=kernel.name,
+        )
+    return reach.registers_max
+
+
+def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin, KernelRewrite]:
+    """Demotes registers of one kernel until it needs the target count, and proves the result.
+
+    Raises `UsageError`, `UnsupportedError` (with the reason) or `ProofError`.
+    """
+    if kernel.arch.rstrip("af") not in supported_architectures():
+        raise UnsupportedError(
+            f"{kernel.arch} code can be explained but not rewritten yet",
+            code="unsupported_architecture",
+            hint=f"rewrites work for {', '.join(supported_architectures())}",
+            kernel=kernel.name,
+        )
+    registers = target_registers(kernel, request)
+    most_allowed = 65536 // (-(-request.threads.threads // 32) * 32)
+    if registers > min(255, max(most_allowed, RESERVED_REGISTERS)):
+        raise UsageError(
+            f"{registers} registers can't be a target for {request.threads.threads} threads",
+            kernel=kernel.name,
+        )
+    slots = most_slots(kernel, request, registers)
+
+    def attempt(rematerialise: bool) -> Callable[[], Rewrite]:
+        options = DemoteOptions(
+            registers=registers,
+            threads=request.threads.threads,
+            most_slots=slots,
+            order=request.candidates,
+            rematerialise=rematerialise,
+        )
+        return lambda: demote(kernel, options)
+
+    ways = [attempt(True), attempt(False)] if request.rematerialise else [attempt(False)]
+    new, rewrite, verdict = prove_first(cubin, kernel, request, ways)
+    return new, described(kernel, request, rewrite, verdict)
+
+
+def described(
+    kernel: Kernel, request: Request, rewrite: Rewrite, verdict: Verdict
+) -> KernelRewrite:
+    """A proved rewrite with its residency before and after."""
+    return KernelRewrite(
+        kernel.name,
+        _state(kernel, request, kernel.registers_per_thread, kernel.static_shared_bytes),
+        _state(kernel, request, rewrite.registers_per_thread, rewrite.shared_bytes),
+        rewrite,
+        verdict,
+        request.threads.threads,
+    )
+
+
+def prove_first(
+    cubin: Cubin, kernel: Kernel, request: Request, ways: Iterable[Callable[[], Rewrite]]
+) -> tuple[Cubin, Rewrite, Verdict]:
+    """The first of several rewrites that is proved, with the cubin that holds it.
+
+    The proof is of the bytes: the cubin is written, parsed again and checked. Raises the first
+    way's own error if no way makes a rewrite, `ProofError` if none is proved.
+    """
+    refused: RegdemError | None = None
+    unproved: Verdict | None = None
+    for way in ways:
+        try:
+            rewrite = way()
+        except UnsupportedError as error:
+            refused = refused or error
+            continue
+        new = Cubin.parse(
+            cubin.with_kernel(kernel.name, rewrite.edit).to_bytes(), cubin.name
+        )
+        verdict = check_pair(
+            kernel,
+            new.kernel(kernel.name),
+            kernel.arch,
+            threads=request.threads.threads,
+        )
+        if not verdict.findings:
+            return new, rewrite, verdict
+        unproved = unproved or verdict
+    if unproved is None:
+        assert refused is not None
+        raise refused
+    first = unproved.findings[0]
+    raise ProofError(
+        f"the rewrite could not be proved: {first.kind}: {first.message}",
+        hint=f"{len(unproved.findings)} findings; nothing was written",
+        kernel=kernel.name,
+        offset=first.offset if first.offset >= 0 else None,
+    )
