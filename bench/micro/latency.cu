@@ -25,7 +25,7 @@
 CHAIN(chain_lop3, uint32_t, "r", "lop3.b32 %0, %0, %1, %2, 0xe8;")
 CHAIN(chain_shf, uint32_t, "r", "shf.l.wrap.b32 %0, %0, %1, %2;")
 CHAIN(chain_imad, uint32_t, "r", "mad.lo.u32 %0, %0, %1, %2;")
-CHAIN(chain_imad_wide, unsigned long long, "l", "{.reg .u32 lo, hi; mov.b64 {lo, hi}, %0; mad.wide.u32 %0, hi, lo, %1;}")
+CHAIN(chain_imad_wide, unsigned long long, "l", "{.reg .u32 lo, hi; mov.b64 {lo, hi}, %0; mul.wide.u32 %0, hi, lo;}")
 // two instructions a link
 CHAIN(chain_vimnmx2, int32_t, "r", "max.s32 %0, %0, %1; min.s32 %0, %0, %2;")
 CHAIN(chain_popc, uint32_t, "r", "popc.b32 %0, %0;")

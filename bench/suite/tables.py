@@ -60,9 +60,7 @@ def rows_of(store: Store, run: int) -> list[Record]:
                 "p10_ms": timing["p10_ms"] if timing else None,
                 "p90_ms": timing["p90_ms"] if timing else None,
                 "speedup": base["median_ms"] / timing["median_ms"] if timing and base else None,
-                "noise": abs(again["median_ms"] / base["median_ms"] - 1)
-                if again and base
-                else None,
+                "noise": _noise(base, again),
                 "equal": "" if variant["name"] == "default" else _equal_text(checks[key]),
                 "checks": len(checks[key]),
                 "identical": all(check["identical"] for check in checks[key]),
