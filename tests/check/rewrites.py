@@ -98,7 +98,7 @@ class Edit:
             for t in kernel.branch_tables
         ]
         flow = flow_of(self.view, tables)
-        moves = return_addresses(self.view, build_graph(flow)).call_of
+        moves = return_addresses(self.view, build_graph(flow), {}).call_of
         out: list[Word] = []
         entry: list[int] = []
         place: list[int] = []
