@@ -24,7 +24,7 @@ EXAMPLE = Path("examples/neighbour/neighbour.cubin")
 
 def main() -> int:
     """Run one of the two jobs; the exit status is that of the last command."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--test", action="store_true", help="run the tests")
     parser.add_argument("rest", nargs="*", help="passed on to pytest, after --")
     arguments = parser.parse_args()

@@ -80,7 +80,7 @@ def parse(text: str) -> dict[str, dict[int, dict[str, int]]]:
 
 def main() -> int:
     """Print the agreement; exit 1 if a difference is not explained."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--limit", type=int, default=10**9, help="stop after so many kernels")
     parser.add_argument("--max-bytes", type=int, default=4 << 20, help="skip larger cubins")

@@ -82,18 +82,23 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
 def check_conditions(
     reports: Sequence[KernelReport], conditions: Sequence[Condition]
 ) -> list[Finding]:
-    """Every condition that a kernel breaks, or whose metric can't be told for it."""
+    """Every condition that a kernel breaks, or whose metric can't be told for it.
+
+    Raises UsageError where a metric needs a block size and none is known.
+    """
     findings: list[Finding] = []
     for report in reports:
         values = metric_values(report)
         for condition in conditions:
             value = values[condition.metric]
-            if value is None:
-                reason = (
-                    "the block size is not known (give --threads)"
-                    if report.analysis is not None
-                    else f"it is not analysed ({report.refusal.message if report.refusal else ''})"
+            if value is None and report.analysis is not None:
+                raise UsageError(
+                    f"{condition.metric} needs the block size, which the kernel does not declare",
+                    kernel=report.name,
+                    hint="give --threads",
                 )
+            if value is None:
+                reason = report.refusal.message if report.refusal else "no code"
                 message = f"{report.demangled_name}: {condition.text} can't be told: {reason}"
             elif not condition.holds(value):
                 message = f"{report.demangled_name}: {condition.metric} is {value}, not "

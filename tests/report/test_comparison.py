@@ -1,0 +1,108 @@
+"""diff and gate: the tutorial's unroll, conditions, baselines, annotations."""
+
+from __future__ import annotations
+
+import pytest
+
+from regdem.errors import InputError, UsageError
+from regdem.report.annotations import github, sarif
+from regdem.report.comparison import compare, text_diff
+from regdem.report.gate import baseline_of, check_baseline, check_conditions, parse_conditions
+from regdem.report.model import KernelReport
+
+
+def test_full_unroll_is_told(rolled: KernelReport, unrolled: KernelReport) -> None:
+    """40 to 64 registers, two resident blocks lost, spills inside the loop: unroll partially."""
+    diff = compare(rolled, unrolled)
+    assert diff.verdict == "worse"
+    worse = {change.metric for change in diff.changes if change.verdict == "worse"}
+    assert {"active_blocks", "spill_bytes", "loop_spill_bytes"} <= worse
+    (cause,) = diff.causes
+    assert cause.cause == "full_unroll"
+    assert "40 to 64 registers" in cause.message
+    assert "148 bytes of spills per turn inside a loop" in cause.message
+    assert "costs 2 resident blocks (6 to 4)" in cause.message
+    assert "unroll partially: #pragma unroll 6" in cause.action
+    assert diff.spills_by_depth == ((0, 0, 76), (1, 0, 148))
+    text = text_diff(diff)
+    assert text.startswith("variance: worse")
+    assert cause.message in text
+
+
+def test_the_way_back_is_better(rolled: KernelReport, unrolled: KernelReport) -> None:
+    diff = compare(unrolled, rolled)
+    assert diff.verdict == "better"
+    assert diff.causes == ()
+
+
+def test_same_kernel_does_not_differ(neighbour: KernelReport) -> None:
+    diff = compare(neighbour, neighbour)
+    assert diff.verdict == "same"
+    assert diff.changes == ()
+    assert "nothing that is measured changed" in text_diff(diff)
+
+
+def test_a_cap_that_spills_is_told(neighbour: KernelReport, shared_spills: KernelReport) -> None:
+    """The same source at 48 registers, and at 32 with spills in shared memory."""
+    diff = compare(neighbour, shared_spills)
+    assert diff.verdict == "worse", "more warps, but spills inside the loop"
+    assert [cause.cause for cause in diff.causes] == ["register_cap"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "broken"),
+    [
+        ("registers<=48", []),
+        ("registers < 48", ["registers"]),
+        ("spill_bytes==0, occupancy_pct>=50", []),
+        (
+            "registers_per_thread<=40,spill_bytes==0,occupancy_pct>=70",
+            ["registers", "occupancy_pct"],
+        ),
+        ("max_live_gpr != 1", []),
+    ],
+)
+def test_conditions(neighbour: KernelReport, expression: str, broken: list[str]) -> None:
+    findings = check_conditions([neighbour], parse_conditions(expression))
+    assert [finding.metric for finding in findings] == broken
+
+
+@pytest.mark.parametrize(
+    "text", ["", "registers", "registers=<4", "registers<=x", "speed>=1", "a,,"]
+)
+def test_bad_conditions_are_named(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_conditions(text)
+
+
+def test_baseline_is_a_ratchet(rolled: KernelReport, unrolled: KernelReport) -> None:
+    base = baseline_of([rolled])
+    assert check_baseline([rolled], base) == []
+    worse = check_baseline([unrolled], base)
+    assert {finding.rule for finding in worse} == {"worse"}
+    assert {finding.level for finding in worse} == {"error"}
+    better = check_baseline([rolled], baseline_of([unrolled]))
+    assert {(finding.rule, finding.level) for finding in better} == {("better", "note")}
+    strict = check_baseline([rolled], baseline_of([unrolled]), strict=True)
+    assert {finding.level for finding in strict} == {"error"}
+
+
+def test_new_kernels_are_noted(rolled: KernelReport, neighbour: KernelReport) -> None:
+    (finding,) = check_baseline([neighbour], baseline_of([rolled]))
+    assert (finding.rule, finding.level) == ("new", "note")
+    with pytest.raises(InputError):
+        check_baseline([neighbour], {"kernels": 3})
+
+
+def test_annotations(unrolled: KernelReport) -> None:
+    findings = check_conditions([unrolled], parse_conditions("spill_bytes==0"))
+    (run,) = sarif("build/a.cubin", findings)["runs"]
+    (result,) = run["results"]
+    assert result["level"] == "error"
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"].endswith("variance.cu")
+    assert place["region"]["startLine"] > 0
+    line = github("build/a.cubin", findings)
+    assert line.startswith("::error file=")
+    assert line.count("\n") == 1
+    assert "spill_bytes is 224" in line

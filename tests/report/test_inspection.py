@@ -1,0 +1,132 @@
+"""What `inspect` finds, against what the compiler said when it made the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from regdem.analysis.bits import file_mask
+from regdem.analysis.liveness import liveness
+from regdem.binary import Cubin
+from regdem.isa.decoded import RegisterFile
+from regdem.program.from_kernel import program_of
+from regdem.report.inspection import inspect_kernel
+from regdem.report.model import CodeAnalysis, KernelReport
+from regdem.report.text import sparkline, text_report
+
+
+def code(report: KernelReport) -> CodeAnalysis:
+    assert report.analysis is not None
+    return report.analysis
+
+
+def rules(report: KernelReport) -> list[str]:
+    return [advice.rule for advice in report.advice]
+
+
+def test_example_stands_on_a_cliff(neighbour: KernelReport) -> None:
+    assert neighbour.registers_per_thread == 48
+    assert neighbour.occupancy is not None
+    assert neighbour.occupancy.active_warps == 40
+    assert rules(neighbour)[0] == "cross_cliff"
+    assert neighbour.advice[0].evidence["cliff_registers"] == 40
+    assert "--registers 40 --threads 256" in neighbour.advice[0].action
+
+
+def test_needed_registers_lie_between_live_and_allocated(
+    neighbour: KernelReport, rolled: KernelReport, unrolled: KernelReport
+) -> None:
+    for report in (neighbour, rolled, unrolled):
+        graph = code(report).interference
+        assert graph.registers_needed <= report.registers_per_thread
+        assert graph.colours >= code(report).pressure.peak - 1
+        assert graph.renumbering_saves == report.registers_per_thread - graph.registers_needed
+
+
+def test_no_spills_where_there_are_none(neighbour: KernelReport, rolled: KernelReport) -> None:
+    for report in (neighbour, rolled):
+        assert code(report).spills.spills.sites == ()
+
+
+def test_spill_bytes_are_those_of_the_compiler(unrolled: KernelReport) -> None:
+    """ptxas -v said: 72 bytes stack frame, 120 bytes spill stores, 104 bytes spill loads."""
+    spills = code(unrolled).spills
+    assert (unrolled.local_bytes, spills.store_bytes, spills.load_bytes) == (72, 120, 104)
+    assert spills.spills.annotated
+    assert "promote_spills" in rules(unrolled)
+    assert "partial_unroll" in rules(unrolled)
+
+
+def test_spills_without_annotations(unrolled: KernelReport) -> None:
+    """The dataflow finds the same sites when the file does not name them."""
+    path = Path(__file__).resolve().parents[2] / "examples" / "unroll" / "variance_unrolled.cubin"
+    (kernel,) = Cubin.parse(path.read_bytes()).kernels
+    blind = inspect_kernel(replace(kernel, annotations=()))
+    assert not code(blind).spills.spills.annotated
+    assert code(blind).spills.spills.sites == code(unrolled).spills.spills.sites
+
+
+def test_arrays_are_no_spills(array: KernelReport) -> None:
+    spills = code(array).spills
+    assert spills.spills.spill_sites == ()
+    assert {site.kind for site in spills.spills.sites} == {"array"}
+    assert len(spills.spills.sites) == 28
+    assert rules(array)[0] == "dynamic_array"
+
+
+def test_shared_spills_are_seen(shared_spills: KernelReport) -> None:
+    spills = code(shared_spills).spills
+    assert spills.load_bytes == spills.store_bytes == 0
+    assert spills.spills.count("shared", store=True) > 10
+    assert spills.spills.count("shared", store=False) > 10
+    assert all(site.place_bytes is not None for site in spills.spills.sites)
+
+
+def test_curve_is_the_liveness_of_the_code() -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "neighbour" / "neighbour.cubin"
+    (kernel,) = Cubin.parse(path.read_bytes()).kernels
+    report = inspect_kernel(kernel)
+    live = liveness(program_of(kernel))
+    counts = [file_mask(mask, RegisterFile.GPR).bit_count() for mask in live.occupied]
+    assert list(code(report).pressure.curve) == counts
+    assert code(report).pressure.peak == max(counts)
+    assert report.occupancy is None
+    assert "give --threads" in text_report(report)
+
+
+def test_values_at_the_peak_add_up(neighbour: KernelReport) -> None:
+    pressure = code(neighbour).pressure
+    registers = {value.register for value in pressure.values}
+    assert pressure.peak - 1 <= len(registers) <= pressure.peak
+    assert all(value.definitions for value in pressure.values)
+    assert pressure.peak_source is not None
+    assert pressure.peak_source.file.endswith("neighbour.cu")
+
+
+def test_loops(neighbour: KernelReport, rolled: KernelReport) -> None:
+    (loop,) = code(neighbour).parallelism
+    assert loop.loads == 8
+    assert loop.load_chain >= 2, "the position is gathered through the list"
+    assert loop.recurrence_cycles <= loop.warp_cycles
+    assert loop.limited_by(40) == "latency"
+    assert loop.limited_by(None) == "unknown"
+    assert [entry.depth for entry in code(rolled).loops] == [1, 2, 2]
+
+
+def test_reports_are_deterministic(neighbour: KernelReport) -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "neighbour" / "neighbour.cubin"
+    (kernel,) = Cubin.parse(path.read_bytes()).kernels
+    assert inspect_kernel(kernel, 256).to_dict() == neighbour.to_dict()
+
+
+@pytest.mark.parametrize(("values", "line"), [((), ""), ((0, 8, 4), " █▄"), ((1,), "█")])
+def test_sparkline(values: tuple[int, ...], line: str) -> None:
+    assert sparkline(values) == line
+
+
+def test_notebook_form_is_escaped(neighbour: KernelReport) -> None:
+    html = neighbour._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert html.startswith("<pre>")
+    assert "<" not in html[5:-6]
