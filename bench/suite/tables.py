@@ -96,6 +96,11 @@ def best_of(rows: list[Record], families: set[str]) -> Record | None:
     return max(timed, key=lambda row: row["speedup"], default=None)
 
 
+def _more_blocks(row: Record) -> bool:
+    """Whether the driver keeps more blocks of a variant resident than of the default."""
+    return (row["active_blocks"] or 0) > (row["default_blocks"] or 0)
+
+
 def summary(store: Store, run: int) -> Record:
     """Counts and geometric means over a run's kernels.
 
@@ -133,6 +138,10 @@ def summary(store: Store, run: int) -> Record:
         "identical": sum(row["identical"] for row in checked),
         "ours_checked": len(ours),
         "ours_identical": sum(row["identical"] for row in ours),
+        "ours_with_more_blocks": sum(_more_blocks(row) for row in ours),
+        "ours_with_the_registers_claimed": sum(
+            row["driver_registers"] == row["registers"] for row in ours
+        ),
         "timed_kernels": len({row["kernel"] for row in rows if row["speedup"]}),
         "geometric_means": means,
         "blind_choice": {
@@ -164,7 +173,9 @@ def markdown(store: Store, run: int, title: str) -> str:
         " driver says fits on one multiprocessor, against the default's.",
         "",
         f"- {figures['ours_identical']} of {figures['ours_checked']} rewritten variants that ran "
-        "are byte-identical to the default on every input.",
+        "are byte-identical to the default on every input; the driver reports more resident "
+        f"blocks for {figures['ours_with_more_blocks']} of them, and the register count that was "
+        f"claimed for {figures['ours_with_the_registers_claimed']}.",
     ]
     for label, value in figures["geometric_means"].items():
         lines.append(f"- {label.replace('_', ' ')}: geometric mean {value:.3f} over the default.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,10 +52,11 @@ def sanitizer_verdict(outcome: Outcome) -> tuple[str, str]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     summary = [line for line in lines if "SUMMARY" in line]
     launched = '"event": "end"' in text and '"launched": []' not in text
-    if outcome.ok and launched and summary:
+    found = [line for line in summary if not re.search(r"\b0 (errors|hazards)", line)]
+    if outcome.ok and launched and summary and not found:
         return "clean", summary[-1].lstrip("= ")
     reported = [line.lstrip("= ") for line in lines if line.startswith("=====")]
-    if outcome.status == SANITIZER_EXIT or (summary and " 0 " not in summary[-1]):
+    if outcome.status == SANITIZER_EXIT or found:
         return "errors", "; ".join(reported[1:4] + summary[-1:])[:600]
     return "not run", (lines[-1] if lines else f"exit status {outcome.status}")[:300]
 
