@@ -43,33 +43,46 @@ def members(mask: int) -> list[int]:
     return result
 
 
-def _masks(code: DecodedCode, rows: NDArray[np.bool_]) -> list[int]:
-    """Per instruction the union of the selected operand rows, packed."""
-    n = len(code)
-    bits = np.zeros((n, _ROW_BYTES // 8), dtype=np.uint64)
-    base = _BASES[code.operand_file] + code.operand_register
-    width = code.operand_width.astype(np.int64)
-    widest = int(width[rows].max(initial=0))
-    for k in range(widest):
-        chosen = rows & (width > k)
-        position = base[chosen] + k
-        np.bitwise_or.at(
-            bits,
-            (code.operand_instruction[chosen], position >> 6),
-            np.uint64(1) << (position & 63).astype(np.uint64),
-        )
-    data = bits.tobytes()
+def _words(code: DecodedCode, rows: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """(n, 6): per instruction the union of the selected operand rows, packed in 64-bit words."""
+    bits = np.zeros((len(code), _ROW_BYTES // 8), dtype=np.uint64)
+    chosen = rows.nonzero()[0]
+    position = _BASES[code.operand_file[chosen]] + code.operand_register[chosen]
+    width = code.operand_width[chosen]
+    instruction = code.operand_instruction[chosen].astype(np.int64)
+    k = 0
+    while len(position):
+        flat = instruction * (_ROW_BYTES // 8) + (position >> 6)
+        np.bitwise_or.at(bits.reshape(-1), flat, np.uint64(1) << (position & 63).astype(np.uint64))
+        k += 1
+        wider = width > k
+        position, width, instruction = position[wider] + 1, width[wider], instruction[wider]
+    return bits
+
+
+def use_words(code: DecodedCode) -> NDArray[np.uint64]:
+    """(n, 6): the registers each instruction reads (guard included), packed in 64-bit words."""
+    return _words(code, (code.operand_role & Role.READ) != 0)
+
+
+def def_words(code: DecodedCode) -> NDArray[np.uint64]:
+    """(n, 6): the registers each instruction may write, packed in 64-bit words."""
+    return _words(code, (code.operand_role & Role.WRITE) != 0)
+
+
+def _integers(words: NDArray[np.uint64]) -> list[int]:
+    data = words.tobytes()
     return [
         int.from_bytes(data[at : at + _ROW_BYTES], "little")
-        for at in range(0, n * _ROW_BYTES, _ROW_BYTES)
+        for at in range(0, len(data), _ROW_BYTES)
     ]
 
 
 def use_masks(code: DecodedCode) -> list[int]:
     """Per instruction the registers it reads (guard included), packed."""
-    return _masks(code, (code.operand_role & Role.READ) != 0)
+    return _integers(use_words(code))
 
 
 def def_masks(code: DecodedCode) -> list[int]:
     """Per instruction the registers it may write, packed."""
-    return _masks(code, (code.operand_role & Role.WRITE) != 0)
+    return _integers(def_words(code))
