@@ -233,7 +233,16 @@ class Worker:
         launches["default again"] = launches["default"]
         emit("begin", variant="", step="time")
         before = (lambda _name: buffers.restore()) if buffers.restores else None
-        timings = time_interleaved(self._gpu, launches, rounds=rounds, before=before, least_ms=0.5)
+        timings = time_interleaved(
+            self._gpu,
+            launches,
+            rounds=rounds,
+            warm_up=3,
+            before=before,
+            least_ms=0.5,
+            limit_ms=8000.0,
+            progress=lambda turn: emit("round", number=turn),
+        )
         for name, timing in timings.items():
             emit(
                 "timing",

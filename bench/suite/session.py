@@ -108,7 +108,7 @@ class Process:
             target=_pump, args=(self._process.stdout, self._lines), daemon=True
         ).start()
         threading.Thread(
-            target=lambda s: self._errors.extend(s), args=(self._process.stderr,), daemon=True
+            target=self._errors.extend, args=(self._process.stderr,), daemon=True
         ).start()
 
     def next_event(self, timeout_s: float) -> Record | None:

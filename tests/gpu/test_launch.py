@@ -119,6 +119,17 @@ def test_restoring_forbids_repeats() -> None:
     assert calls == ["a"] * 4
 
 
+def test_a_time_limit_makes_fewer_rounds() -> None:
+    rounds: list[int] = []
+    with Gpu(library=FakeCuda()) as gpu:
+        slow, _ = _launch(gpu, "slow")
+        times = time_interleaved(
+            gpu, {"a": slow}, rounds=50, warm_up=1, limit_ms=30.0, progress=rounds.append
+        )
+    assert times["a"].rounds == 7
+    assert rounds == list(range(7))
+
+
 def test_percentiles_are_samples() -> None:
     timing = Timing.of([5.0, 1.0, 2.0, 3.0, 4.0])
     assert (timing.p10_ms, timing.median_ms, timing.p90_ms) == (1.0, 3.0, 5.0)

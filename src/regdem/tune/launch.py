@@ -464,15 +464,19 @@ def time_interleaved(
     warm_up: int = 2,
     before: Callable[[str], None] | None = None,
     least_ms: float = 0.0,
+    limit_ms: float = float("inf"),
+    progress: Callable[[int], None] | None = None,
 ) -> dict[str, Timing]:
     """Times launches A, B, C, A, B, C, ... so that drifts of the clock meet all alike.
 
     `before(name)`, if given, is called (untimed) before every timed launch, to restore buffers
     the kernel changes. Where one launch takes less than `least_ms`, several are timed together
-    and the time is divided (only without `before`).
+    and the time is divided (only without `before`). Where all rounds would take more than
+    `limit_ms`, fewer are made, but at least five. `progress(round)` is called before each.
     """
     timer = gpu.timer()
     repeats: dict[str, int] = {}
+    round_ms = 0.0
     try:
         for name, launch in launches.items():
             once = 0.0
@@ -486,8 +490,13 @@ def time_interleaved(
             repeats[name] = 1
             if before is None and 0.0 < once < least_ms:
                 repeats[name] = min(64, int(least_ms / once) + 1)
+            round_ms += once * repeats[name]
+        if round_ms * rounds > limit_ms:
+            rounds = min(rounds, max(5, int(limit_ms / round_ms)))
         samples: dict[str, list[float]] = {name: [] for name in launches}
         for turn in range(rounds):
+            if progress is not None:
+                progress(turn)
             order = list(launches) if turn % 2 == 0 else list(reversed(launches))
             for name in order:
                 if before is not None:
