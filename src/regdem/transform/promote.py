@@ -1,0 +1,400 @@
+"""Promotion: ptxas's local-memory spills become slots in shared memory (Hayes and Zhang, 2014).
+
+Each private word of the stack frame (`analysis/frame.py`) gets a slot of `transform/slots.py`; its
+LDL and STL become LDS and STS with the same guard, data and scoreboards; wide accesses become
+neighbouring 32-bit ones, so that every slot stays free of bank conflicts. Cache hints fall away.
+
+Two ways to hold the slot address:
+
+- R1 itself, where the whole frame moves: nothing else reads the stack pointer then, so the
+  instructions that set it make way for the slot address. Nothing is renumbered.
+- a register more, where only part of the frame fits: the hottest words by loop-weighted accesses
+  move, the rest stays at R1. All live ranges are coloured anew within the given register count.
+
+An instruction that set R1 leaves a NOP with its stall and waits, so that no distance shrinks.
+A load that relied on a later one of its kind to signal for both gets a scoreboard of its own when
+only one of them moves. A scoreboard that a DEPBAR counts down is left alone: accesses that use one
+stay.
+
+Not claimed: that it is faster; slots take shared memory from L1 and, if too many, from residency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from regdem.analysis.forms import forms_of
+from regdem.analysis.frame import WORD_BYTES, Frame, FrameAccess, frame_of
+from regdem.analysis.liveness import liveness
+from regdem.analysis.webs import STACK_POINTER, webs
+from regdem.binary.edit import KernelEdit
+from regdem.binary.kernel import Kernel
+from regdem.errors import UnsupportedError, UsageError
+from regdem.isa import encode
+from regdem.isa.control import ControlWord, get_control, set_control
+from regdem.isa.decode import decode
+from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, DecodedCode
+from regdem.isa.encode import RZ
+from regdem.program.edit import NOP, Edited, Word, apply
+from regdem.program.loops import block_weights, loop_depth
+from regdem.program.program import Program
+from regdem.transform.candidates import used_registers
+from regdem.transform.colour import colour
+from regdem.transform.demote import (
+    RESERVED_REGISTERS,
+    STATIC_SHARED_LIMIT_BYTES,
+    Rewrite,
+    program_of,
+)
+from regdem.transform.hazards import repair
+from regdem.transform.rename import rename
+from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
+
+
+@dataclass(frozen=True)
+class PromoteOptions:
+    """`threads` per block of the launch; `most_slots` per thread that fit.
+
+    `registers`: the count to stay within where a register more is needed (None: the kernel's own).
+    """
+
+    threads: int
+    most_slots: int
+    registers: int | None = None
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """One frame word that moved: its offset, its slot, the accesses that reach it."""
+
+    frame_offset_bytes: int
+    slot: int
+    loads: int
+    stores: int
+    loop_depth: int
+
+
+@dataclass(frozen=True)
+class Promotion(Rewrite):
+    """A rewrite with the words that moved and the number of accesses that stay in local memory."""
+
+    promoted: tuple[Promoted, ...] = ()
+    local_accesses_left: int = 0
+    removed_instructions: int = 0
+
+
+def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
+    """Moves local spills of `kernel` into shared memory.
+
+    Raises `UsageError` where there is nothing to move, `UnsupportedError` with the reason where
+    nothing may or can be moved.
+    """
+    _refuse(kernel)
+    program = program_of(kernel)
+    frame = frame_of(program)
+    if frame.reason:
+        raise UnsupportedError(
+            f"the stack frame can't be told apart into words: {frame.reason}",
+            code="frame_not_private",
+            kernel=kernel.name,
+            offset=None if frame.offset < 0 else frame.offset * INSTRUCTION_BYTES,
+        )
+    if not frame.accesses:
+        raise UsageError(
+            "there are no local spills", code="nothing_to_do", hint="nothing to promote",
+            kernel=kernel.name,
+        )  # fmt: skip
+    slot_of = _choose(program, frame, _counted_scoreboards(program), options.most_slots)
+    if not slot_of:
+        raise UnsupportedError(
+            f"no spilled word fits ({options.most_slots} slots are free)",
+            code="slots_do_not_fit",
+            kernel=kernel.name,
+        )
+    moved = [a for a in frame.accesses if a.place_bytes in slot_of]
+    where = layout(len(slot_of), options.threads, kernel.static_shared_bytes, dynamic=True)
+    if where.shared_bytes > STATIC_SHARED_LIMIT_BYTES:
+        raise UnsupportedError(
+            f"the slots need {where.shared_bytes} bytes of static shared memory",
+            code="slots_do_not_fit",
+            hint="48 KiB is the most a block can have without opting in",
+            kernel=kernel.name,
+        )
+    if len(moved) == len(frame.accesses):
+        return _by_stack_pointer(kernel, program, frame, slot_of, where)
+    return _by_register(kernel, program, frame, slot_of, where, options)
+
+
+def _refuse(kernel: Kernel) -> None:
+    if kernel.reconfigures_registers:
+        raise UnsupportedError(
+            "the kernel moves registers between warps (setmaxnreg)",
+            code="setmaxnreg",
+            kernel=kernel.name,
+        )
+    if kernel.is_relocatable:
+        raise UnsupportedError(
+            "the object is relocatable: its functions are not linked yet",
+            code="relocatable",
+            hint="rewrite the linked cubin",
+            kernel=kernel.name,
+        )
+
+
+def _counted_scoreboards(program: Program) -> frozenset[int]:
+    """Scoreboards that a DEPBAR counts down on (bits 44 to 46)."""
+    code = program.code
+    return frozenset(
+        (int(code.words[i, 0]) >> 44) & 7
+        for i, form in enumerate(forms_of(code))
+        if form.name == "DEPBAR"
+    )
+
+
+def _choose(
+    program: Program, frame: Frame, counted: frozenset[int], most_slots: int
+) -> dict[int, int]:
+    """Slots by frame offset: everything if it fits, else the groups with most accesses a word."""
+    weights = block_weights(program)
+    heat: dict[int, float] = {}
+    barred: set[int] = set()
+    for access in frame.accesses:
+        control = get_control(int(program.code.words[access.instruction, 1]))
+        weight = weights[int(program.block_of[access.instruction])]
+        for k in range(access.words):
+            place = access.place_bytes + WORD_BYTES * k
+            heat[place] = heat.get(place, 0.0) + weight
+            if counted & {control.write_scoreboard, control.read_scoreboard}:
+                barred.add(place)
+    groups = [group for group in frame.groups() if not barred.intersection(group)]
+    if sum(map(len, groups)) > most_slots:
+        groups.sort(key=lambda g: (-sum(heat[p] for p in g) / len(g), g))
+    chosen: list[int] = []
+    for group in groups:
+        if len(chosen) + len(group) <= most_slots:
+            chosen.extend(group)
+    return {place: slot for slot, place in enumerate(sorted(chosen))}
+
+
+@dataclass
+class _Moves:
+    """Replacements for the accesses that move."""
+
+    before: dict[int, list[Word]]
+    replace: dict[int, Word]
+    uncovered: set[int]
+    """Original instructions that need a scoreboard of their own now."""
+
+
+def _moves(
+    program: Program, frame: Frame, slot_of: dict[int, int], where: SlotLayout, address: int
+) -> _Moves:
+    moves = _Moves({}, {}, set())
+    moved = {a.instruction: a for a in frame.accesses if a.place_bytes in slot_of}
+    for i, access in moved.items():
+        words = _shared_words(program, access, slot_of, where, address)
+        *first, last = words
+        if first:
+            moves.before[i] = first
+        moves.replace[i] = last
+    if len(moved) != len(frame.accesses):
+        moves.uncovered = {
+            a.instruction
+            for a in frame.accesses
+            if not a.is_store and program.code.write_scoreboard[a.instruction] == NO_SCOREBOARD
+        }
+    return moves
+
+
+def _shared_words(
+    program: Program,
+    access: FrameAccess,
+    slot_of: dict[int, int],
+    where: SlotLayout,
+    address: int,
+) -> list[Word]:
+    """LDS or STS for each word; the first waits as the original did, the last keeps its stall."""
+    i = access.instruction
+    code = program.code
+    guard = encode.Guard(int(code.guard[i]), bool(code.guard_negated[i]))
+    control = replace(get_control(int(code.words[i, 1])), reuse=0)
+    words: list[Word] = []
+    for k in range(access.words):
+        register = access.register if access.register == RZ else access.register + k
+        offset = where.offset(slot_of[access.place_bytes + WORD_BYTES * k])
+        mine = control if k == access.words - 1 else replace(control, stall=1, yield_bit=1)
+        if access.is_store:
+            word = encode.sts(address, offset, register, guard=guard, control=mine)
+        else:
+            word = encode.lds(register, address, offset, guard=guard, control=mine)
+        words.append(word)
+    return words
+
+
+def _scratch(used: Sequence[int], address: int) -> list[int]:
+    """Registers for the prologue; nothing is live at entry, so those in use may be taken."""
+    free = [r for r in used if r not in (STACK_POINTER, address)]
+    free += [r for r in range(2, 8) if r not in free and r != address]
+    return free[:SCRATCH_REGISTERS]
+
+
+def _by_stack_pointer(
+    kernel: Kernel, program: Program, frame: Frame, slot_of: dict[int, int], where: SlotLayout
+) -> Promotion:
+    """The whole frame moves: R1 becomes the slot address."""
+    moves = _moves(program, frame, slot_of, where, STACK_POINTER)
+    code = program.code
+    latency = [form.latency for form in forms_of(code)]
+    for i in frame.definitions:
+        old = get_control(int(code.words[i, 1]))
+        left = ControlWord(stall=old.stall, yield_bit=old.yield_bit, wait_mask=old.wait_mask)
+        moves.replace[i] = NOP[0], set_control(NOP[1], left)
+        if old.write_scoreboard != NO_SCOREBOARD:
+            # What it signalled for besides itself, in order, signals for itself now.
+            moves.uncovered.update(
+                j
+                for j in range(i)
+                if latency[j] == latency[i] and code.write_scoreboard[j] == NO_SCOREBOARD
+            )
+    scratch = _scratch(used_registers(liveness(program)), STACK_POINTER)
+    entry = prologue(STACK_POINTER, scratch, where)
+    edited = apply(
+        program,
+        before={**moves.before, 0: entry + moves.before.get(0, [])},
+        replace=moves.replace,
+    )
+    words = repair(edited.program, _fresh(edited, moves, len(entry)))
+    highest = max(used_registers(liveness(edited.program)))
+    registers = max(kernel.registers_per_thread, highest + 1 + RESERVED_REGISTERS)
+    return _promotion(kernel, program, frame, slot_of, where, edited, words, registers, {})
+
+
+def _by_register(
+    kernel: Kernel,
+    program: Program,
+    frame: Frame,
+    slot_of: dict[int, int],
+    where: SlotLayout,
+    options: PromoteOptions,
+) -> Promotion:
+    """Part of the frame moves: a register more, and all live ranges coloured anew."""
+    registers = options.registers or kernel.registers_per_thread
+    used = used_registers(liveness(program))
+    unused = [r for r in range(254, 1, -1) if r not in used]
+    if not unused:
+        raise UnsupportedError(
+            "all 255 registers are in use", code="no_free_register", kernel=kernel.name
+        )
+    address = unused[0]
+    moves = _moves(program, frame, slot_of, where, address)
+    entry = prologue(address, _scratch(used, address), where)
+    edited = apply(
+        program,
+        before={**moves.before, 0: entry + moves.before.get(0, [])},
+        replace=moves.replace,
+    )
+    found = webs(edited.program, liveness(edited.program))
+    colouring = colour(found, registers - RESERVED_REGISTERS)
+    if colouring.failed >= 0:
+        raise UnsupportedError(
+            f"{len(slot_of)} of {len(_words(frame))} spilled words fit, and no register of the "
+            f"{registers} is free for the slots' address",
+            code="no_free_register",
+            hint="a higher register count or fewer threads per block make room",
+            kernel=kernel.name,
+        )
+    renamed = rename(edited.program, found, colouring.register, edited.origin.tolist())
+    program_after = replace(edited.program, code=_decoded(edited.program, renamed))
+    words = repair(program_after, _fresh(edited, moves, len(entry)))
+    highest = max(
+        (colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes),
+        default=STACK_POINTER,
+    )
+    new: dict[int, set[int]] = {}
+    for web in found.webs:
+        new.setdefault(web.register, set()).add(colouring.register[web.index])
+    names = {r: next(iter(s)) for r, s in new.items() if len(s) == 1 and r != address}
+    count = highest + 1 + RESERVED_REGISTERS
+    return _promotion(kernel, program, frame, slot_of, where, edited, words, count, names)
+
+
+def _decoded(program: Program, words: Sequence[Word]) -> DecodedCode:
+    data = b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words)
+    return decode(data, program.code.table.arch)
+
+
+def _fresh(edited: Edited, moves: _Moves, entry: int) -> list[bool]:
+    """What the repair of control bits must look after from scratch.
+
+    The prologue, and accesses that have lost what signalled for them. A moved access is as safe as
+    it was: same registers, same scoreboards.
+    """
+    origin = edited.origin.tolist()
+    fresh = [k < entry or (o >= 0 and o in moves.uncovered) for k, o in enumerate(origin)]
+    for i in moves.uncovered & moves.before.keys():
+        end = int(edited.index_map[i])
+        for k in range(end - len(moves.before[i]), end):
+            fresh[k] = True
+    return fresh
+
+
+def _words(frame: Frame) -> set[int]:
+    return {a.place_bytes + WORD_BYTES * k for a in frame.accesses for k in range(a.words)}
+
+
+def _promotion(
+    kernel: Kernel,
+    program: Program,
+    frame: Frame,
+    slot_of: dict[int, int],
+    where: SlotLayout,
+    edited: Edited,
+    words: Sequence[Word],
+    registers: int,
+    register_map: dict[int, int],
+) -> Promotion:
+    depth = loop_depth(program)
+    count: dict[int, list[int]] = {place: [0, 0, 0] for place in slot_of}
+    moved = [a for a in frame.accesses if a.place_bytes in slot_of]
+    for access in moved:
+        level = depth[int(program.block_of[access.instruction])]
+        for k in range(access.words):
+            entry = count[access.place_bytes + WORD_BYTES * k]
+            entry[access.is_store] += 1
+            entry[2] = max(entry[2], level)
+    removed = np.zeros(len(program), dtype=np.bool_)
+    whole = len(moved) == len(frame.accesses)
+    if whole:
+        removed[list(frame.definitions)] = True
+    edit = KernelEdit(
+        code=b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words),
+        offset_map=edited.index_map * INSTRUCTION_BYTES,
+        target_map=edited.label_map * INSTRUCTION_BYTES,
+        registers_per_thread=registers,
+        shared_bytes=where.shared_bytes,
+        register_map=register_map,
+    )
+    inserted = sum(
+        1
+        for o, word in zip(edited.origin.tolist(), words, strict=True)
+        if o < 0 and word[0] != NOP[0]
+    )
+    return Promotion(
+        edit=edit,
+        registers_per_thread=registers,
+        shared_bytes=where.shared_bytes,
+        slots=len(slot_of),
+        demoted=(),
+        rematerialised=(),
+        inserted_instructions=inserted,
+        method="promote",
+        promoted=tuple(Promoted(place, slot_of[place], *count[place]) for place in sorted(slot_of)),
+        local_accesses_left=len(frame.accesses) - len(moved),
+        removed_instructions=int(removed.sum()),
+    )
+
+
+__all__ = ["PromoteOptions", "Promoted", "Promotion", "promote"]
