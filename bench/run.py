@@ -67,7 +67,9 @@ def plan_text(manifest: Record) -> str:
 
 def do_prepare(args: argparse.Namespace, folder: Path) -> int:
     specs = select(args.group, args.kernels)
-    manifest = prepare(specs, folder, jobs=args.jobs, say=say, variants=args.variants)
+    manifest = prepare(
+        specs, folder, jobs=args.jobs, say=say, variants=args.variants, resume=args.resume
+    )
     total = sum(path.stat().st_size for path in folder.iterdir())
     print(plan_text(manifest))
     print(f"{len(specs)} kernels, {total / 1e6:.1f} MB, {manifest['prepare_seconds']} s")
@@ -230,6 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", default="ten", help="ten, suite or all")
     parser.add_argument("--kernels", default="", help="a regular expression on kernel names")
     parser.add_argument("--variants", default="", help="with --prepare: a regular expression")
+    parser.add_argument("--resume", action="store_true", help="with --prepare: keep what is made")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time on the CPU")
     parser.add_argument("--out", default="out/bench", help="folder for results")
     parser.add_argument("--rounds", type=int, default=25)

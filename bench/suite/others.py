@@ -184,7 +184,7 @@ def _ntt_butterfly(seed: int, small: bool) -> Problem:
     rng = rng_for("ntt_butterfly", seed)
     quarter = 500 if small else 1 << 20
     return Problem(
-        blocks_for(quarter, 256),
+        blocks_for(quarter, 128),
         (
             read(_field(rng, 4 * quarter)),
             read(_field(rng, 2 * quarter)),
@@ -223,7 +223,7 @@ def _poseidon_rounds(seed: int, small: bool) -> Problem:
     rng = rng_for("poseidon_rounds", seed)
     n, rounds = (200, 3) if small else (1 << 20, 8)
     return Problem(
-        blocks_for(n, 256),
+        blocks_for(n, 128),
         (
             read(rng.integers(0, GOLDILOCKS, (8, n), dtype=np.uint64)),
             read(rng.integers(0, GOLDILOCKS, (rounds, 8), dtype=np.uint64)),
@@ -272,7 +272,7 @@ OTHERS: tuple[KernelSpec, ...] = (
         "ntt_butterfly",
         _ntt_butterfly,
         "256-bit modular multiplication: NTT butterflies",
-        256,
+        128,
         reference=_ntt_reference,
         tolerance=0.0,
     ),
@@ -280,7 +280,7 @@ OTHERS: tuple[KernelSpec, ...] = (
         "poseidon_rounds",
         _poseidon_rounds,
         "Poseidon rounds over a 64-bit prime",
-        256,
+        128,
         reference=_poseidon_reference,
         tolerance=0.0,
     ),

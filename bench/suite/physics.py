@@ -42,7 +42,7 @@ def _hydro_kinematics(seed: int, small: bool) -> Problem:
     corners, position = hexahedra(side, rng)
     n, nodes = corners.shape[1], position.shape[1]
     return Problem(
-        blocks_for(n, 256),
+        blocks_for(n, 128),
         (
             read(corners),
             read(position),
@@ -85,7 +85,7 @@ def _seismic_stencil(seed: int, small: bool) -> Problem:
     size = (40, 16, 12) if small else (232, 168, 136)
     shape = size[::-1]
     return Problem(
-        _grid3(*size, 4, (32, 4, 2)),
+        _grid3(*size, 4, (32, 4, 1)),
         (
             read(rng.random((3, *shape))),
             read(rng.random(shape) + 0.5),
@@ -285,7 +285,7 @@ def _bispectrum(seed: int, small: bool) -> Problem:
     rng = rng_for("bispectrum", seed)
     n, length = (500, 8) if small else (1 << 19, 24)
     return Problem(
-        blocks_for(n, 256),
+        blocks_for(n, 128),
         (
             read((rng.random((3, length, n)) - 0.5) * 6.0),
             read(rng.integers(length // 2, length + 1, n, dtype=np.int32)),
@@ -304,7 +304,7 @@ def _cardiac_ionic(seed: int, small: bool) -> Problem:
     state[24] = state[24] * 120 - 80
     state[25:] = state[25:] * 10 + 0.5
     return Problem(
-        blocks_for(n, 256),
+        blocks_for(n, 128),
         (
             read(state),
             read(rng.random(12)),
@@ -388,17 +388,19 @@ def _spec(
 
 
 PHYSICS: tuple[KernelSpec, ...] = (
-    _spec("hydro_kinematics", _hydro_kinematics, "Lagrangian hydrodynamics: kinematics, double"),
+    _spec(
+        "hydro_kinematics", _hydro_kinematics, "Lagrangian hydrodynamics: kinematics, double", 128
+    ),
     _spec("hydro_viscosity", _hydro_viscosity, "Lagrangian hydrodynamics: monotonic Q, double"),
-    _spec("seismic_stencil", _seismic_stencil, "fourth-order seismic stencil", (32, 4, 2)),
+    _spec("seismic_stencil", _seismic_stencil, "fourth-order seismic stencil", (32, 4, 1)),
     _spec("mixture_covariance", _mixture_covariance, "Gaussian-mixture covariance"),
     _spec("cahn_hilliard", _cahn_hilliard, "Cahn-Hilliard stencil", (32, 8, 1)),
     _spec("burgers_stencil", _burgers_stencil, "Burgers stencil, double", (32, 4, 2)),
     _spec("multipole_lookup", _multipole_lookup, "multipole cross sections"),
     _spec("lattice_d3q19", _lattice_d3q19, "lattice Boltzmann D3Q19", 64),
     _spec("staggered_dslash", _staggered_dslash, "staggered Dslash", 64),
-    _spec("bispectrum", _bispectrum, "SNAP-like bispectrum"),
-    _spec("cardiac_ionic", _cardiac_ionic, "cardiac ionic model, Rush-Larsen"),
+    _spec("bispectrum", _bispectrum, "SNAP-like bispectrum", 128),
+    _spec("cardiac_ionic", _cardiac_ionic, "cardiac ionic model, Rush-Larsen", 128),
     _spec("stiff_kinetics", _stiff_kinetics, "implicit ionic kinetics; 255 registers, spills", 128),
     _spec("spectral_cubature", _spectral_cubature, "spectral-element cubature", 128),
 )

@@ -243,10 +243,28 @@ def plan(spec: KernelSpec, default: Built) -> tuple[list[int], list[Variant]]:
     return cliffs, suite_variants(cliffs, spills=facts.spill_store_bytes > 0)
 
 
+def finished(record: Record, out: Path) -> bool:
+    """Whether a variant of an earlier preparation need not be made again.
+
+    Refusals that say that the tool itself failed, or did not have the verb, are tried again.
+    """
+    if record.get("file"):
+        return (out / record["file"]).exists()
+    again = ("internal_error", "no verb", "exit status", "no end within", "Traceback")
+    return not any(word in (record.get("reason") or "") for word in again)
+
+
 def prepare_kernel(
-    spec: KernelSpec, out: Path, say: Callable[[str], None], wanted: str = ""
+    spec: KernelSpec,
+    out: Path,
+    say: Callable[[str], None],
+    wanted: str = "",
+    before: dict[str, Record] | None = None,
 ) -> Record:
-    """Every variant of one kernel whose name matches `wanted` (and the default)."""
+    """Every variant of one kernel whose name matches `wanted` (and the default).
+
+    `before` holds the records of an earlier preparation by variant; what is finished there stays.
+    """
     builds: dict[Build, Built] = {DEFAULT.build: build(spec, DEFAULT.build, out)}
     default = builds[DEFAULT.build]
     cliffs, variants = plan(spec, default)
@@ -271,6 +289,10 @@ def prepare_kernel(
             continue
         if variant.build not in builds:
             builds[variant.build] = build(spec, variant.build, out)
+        earlier = (before or {}).get(variant.name)
+        if earlier is not None and variant.rewrite is not None and finished(earlier, out):
+            record["variants"].append(earlier)
+            continue
         made = make_variant(spec, variant, builds[variant.build], out)
         record["variants"].append(made)
         note = made["reason"] if made["status"] != "built" else f"{made.get('registers', '?')} regs"
@@ -282,6 +304,26 @@ def prepare_kernel(
     return record
 
 
+def _earlier(out: Path) -> dict[str, Record]:
+    """Kernels of an earlier, possibly interrupted preparation, by name."""
+    return {
+        record["name"]: record
+        for path in out.glob("*.json")
+        if path.name != "manifest.json" and "variants" in (record := json.loads(path.read_text()))
+    }
+
+
+def _same_source(spec: KernelSpec, old: dict[str, Record]) -> dict[str, Record] | None:
+    """An earlier preparation's variants, if source and block are still the same."""
+    record = old.get(spec.name)
+    digest = hashlib.sha256((KERNELS / spec.source).read_bytes()).hexdigest()
+    if record is None or record.get("source_sha256") != digest:
+        return None
+    if record.get("block") != list(spec.block):
+        return None
+    return {variant["name"]: variant for variant in record["variants"]}
+
+
 def prepare(
     specs: list[KernelSpec],
     out: Path,
@@ -289,6 +331,7 @@ def prepare(
     jobs: int,
     say: Callable[[str], None],
     variants: str = "",
+    resume: bool = False,
 ) -> Record:
     """Makes all variants, or those that match `variants`, and writes `manifest.json`.
 
@@ -296,10 +339,13 @@ def prepare(
     """
     out.mkdir(parents=True, exist_ok=True)
     started = time.time()
+    old = _earlier(out) if resume else {}
 
     def one(spec: KernelSpec) -> Record:
         try:
-            return prepare_kernel(spec, out, say, variants)
+            record = prepare_kernel(spec, out, say, variants, _same_source(spec, old))
+            (out / f"{spec.name}.json").write_text(json.dumps(record))
+            return record
         except Exception as error:  # one kernel must not end the run
             say(f"{spec.name:22s} {'':20s} failed   {error!r}")
             return {"name": spec.name, "variants": [], "error": repr(error)}

@@ -1,5 +1,5 @@
 // Elastic seismic waves, fourth-order summation-by-parts style stencil in double with variable
-// coefficients averaged between points: three displacement components. Block 32x4x2.
+// coefficients averaged between points: three displacement components. Block 32x4.
 __device__ __forceinline__ double divided(const double *f, const double *c, const double *g, int i, int s)
 {
     // c-weighted second difference with the coefficient carried along s
