@@ -61,6 +61,15 @@ def kernel_record(manifest: Record, name: str) -> Record:
     raise SystemExit(f"no kernel {name} in the manifest")
 
 
+def spec_of(record: Record) -> KernelSpec:
+    """The kernel's specification; ends the process if the folder was prepared for another block."""
+    spec = find_spec(record["name"])
+    if record.get("block", list(spec.block)) != list(spec.block):
+        emit("fatal", reason=f"prepared for blocks of {record['block']}, not {spec.block}")
+        sys.exit(1)
+    return spec
+
+
 class Buffers:
     """A problem on the device: allocations, pristine copies of what the kernel changes."""
 
@@ -259,7 +268,7 @@ def measure(args: argparse.Namespace) -> None:
     """All of one kernel: facts, equality on every seed, reference, times."""
     folder = Path(args.folder)
     record = kernel_record(load_manifest(folder), args.kernel)
-    spec = find_spec(args.kernel)
+    spec = spec_of(record)
     skip = set(filter(None, args.skip.split(",")))
     names = [v["name"] for v in record["variants"] if v.get("file") and v["name"] not in skip]
     with ThreadPoolExecutor(max_workers=args.seeds) as pool:
@@ -295,7 +304,7 @@ def launch_once(args: argparse.Namespace) -> None:
     """One launch of each named variant: what sanitizers and profilers watch."""
     folder = Path(args.folder)
     record = kernel_record(load_manifest(folder), args.kernel)
-    spec = find_spec(args.kernel)
+    spec = spec_of(record)
     problem = spec.make(0, not args.full)
     with Gpu() as gpu:
         worker = Worker(gpu, spec, record, folder)

@@ -388,9 +388,7 @@ def _spec(
 
 
 PHYSICS: tuple[KernelSpec, ...] = (
-    _spec(
-        "hydro_kinematics", _hydro_kinematics, "Lagrangian hydrodynamics: kinematics, double", 128
-    ),
+    _spec("hydro_kinematics", _hydro_kinematics, "Lagrangian kinematics of elements, double", 128),
     _spec("hydro_viscosity", _hydro_viscosity, "Lagrangian hydrodynamics: monotonic Q, double"),
     _spec("seismic_stencil", _seismic_stencil, "fourth-order seismic stencil", (32, 4, 1)),
     _spec("mixture_covariance", _mixture_covariance, "Gaussian-mixture covariance"),
