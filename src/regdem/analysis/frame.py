@@ -4,8 +4,8 @@ Problem: a word of the frame may live elsewhere (in shared memory) only if every
 it is known. ptxas keeps spills at fixed offsets of R1; arrays that are indexed at run time, and
 anything handed to a device function by address, are reached through other registers.
 
-Method: R1 must be set in the entry block, before any access, by unguarded instructions that write
-nothing else; every other reader of R1 must be a LDL or STL of 32, 64 or 128 bits with R1 as its
+Method: R1 must be set in the straight code at the entry, before any access, by unguarded
+instructions that write nothing else; every other reader of R1 must be a LDL or STL of 32, 64 or 128 bits with R1 as its
 only address. Then no pointer into the frame exists, and each word is private. Words that one access
 reaches together form a group, to be moved as a whole.
 
@@ -92,6 +92,7 @@ def frame_of(program: Program) -> Frame:
             reads.setdefault(i, []).append(row)
     local = [i for i, form in enumerate(forms) if form.memory == "local"]
     definitions = tuple(sorted(writes))
+    start = _straight_start(program)
     accesses: list[FrameAccess] = []
     for i in local:
         access = _access(program, i, forms[i].name)
@@ -104,7 +105,7 @@ def frame_of(program: Program) -> Frame:
     for i in definitions:
         alone = sum(bool(role & Role.WRITE) for role in _roles(program, i)) == 1
         if (
-            program.block_of[i] != 0
+            int(program.block_of[i]) not in start
             or (local and i > local[0])
             or code.guard[i] != 7
             or not alone
@@ -112,6 +113,18 @@ def frame_of(program: Program) -> Frame:
         ):
             return Frame((), definitions, "the stack pointer moves", i)
     return Frame(tuple(accesses), definitions, "")
+
+
+def _straight_start(program: Program) -> set[int]:
+    """The blocks that run once and first, one behind the other."""
+    found = {0}
+    block = program.blocks[0]
+    while not block.predecessors[1:] and len(block.successors) == 1:
+        block = program.blocks[block.successors[0]]
+        if len(block.predecessors) != 1 or block.index in found:
+            break
+        found.add(block.index)
+    return found
 
 
 def _roles(program: Program, i: int) -> list[int]:

@@ -21,7 +21,7 @@ from regdem.check.graph import Graph, StepFlow, build_graph
 from regdem.check.hazards import hazard_findings
 from regdem.check.layout import WINDOW_START, LayoutInput, check_layout, shapes_of
 from regdem.check.locals import private_words
-from regdem.check.places import FILE_BASE
+from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.product import Product, build_product
 from regdem.check.returns import ReturnAddresses, return_addresses
 from regdem.check.slots import SharedAccess, SlotMap, shared_accesses, slot_accesses
@@ -71,8 +71,8 @@ def check_pair(
         first, second = Program(original, arch), Program(rewritten, arch)
         accesses, slots = _slots(first, second, expressions, shapes, dynamic)
         returns = (
-            return_addresses(first.view, first.graph, {}),
-            return_addresses(second.view, second.graph, slots.words),
+            return_addresses(first.view, first.graph, _memory_words(first, SlotMap())),
+            return_addresses(second.view, second.graph, _memory_words(second, slots)),
         )
     except UnsupportedError as error:
         offset = -1 if error.offset is None else error.offset
@@ -163,6 +163,14 @@ def _slots(
         if slots.words:
             return [access for access in accesses if access.instruction in slots.words], slots
     return [], SlotMap()
+
+
+def _memory_words(program: Program, slots: SlotMap) -> dict[int, tuple[int, ...]]:
+    """Accesses to slots and to private words of the frame, each word with a number of its own."""
+    words = dict(slots.words)
+    for i, local in private_words(program.view, program.graph).items():
+        words[i] = tuple(len(slots.keys) + word - MEMORY_BASE for word in local)
+    return words
 
 
 def _check_dataflow(

@@ -60,7 +60,8 @@ def return_addresses(
 ) -> ReturnAddresses:
     """Find the MOVs that load return addresses in a kernel with calls.
 
-    `slots` maps LDS and STS to the slots they reach; these pass return addresses on like moves.
+    `slots` maps LDS and STS to the slots they reach, and LDL and STL to the private words of the
+    frame; these pass return addresses on like moves.
     """
     if not graph.sites:
         return ReturnAddresses({})
@@ -123,7 +124,7 @@ def _step(view: CodeView, i: int, held: _Held, slots: dict[int, tuple[int, ...]]
     tokens: list[int | None] = [None] * len(view.writes[i])
     if i in slots:
         keys = [MEMORY_BASE + slot for slot in slots[i]]
-        if view.name[i] == "STS":
+        if view.name[i] in ("STS", "STL"):
             _store(view, i, keys, held)
         elif view.guard[i] < 0:
             tokens = [held.get(key) for key in keys]
@@ -205,7 +206,7 @@ def _slot_keys(slots: dict[int, tuple[int, ...]]) -> list[int]:
 
 
 def _stored(view: CodeView, i: int, slots: dict[int, tuple[int, ...]]) -> int:
-    if view.name[i] != "STS" or i not in slots:
+    if view.name[i] not in ("STS", "STL") or i not in slots:
         return 0
     return _mask(tuple(MEMORY_BASE + slot for slot in slots[i]))
 

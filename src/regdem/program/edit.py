@@ -27,6 +27,10 @@ from regdem.program.program import Program, build
 Word = tuple[int, int]
 NOP: Word = (0x0000000000007918, 0x000FC00000000000)
 _ALIGNMENT = 8  # instructions: sections are padded to 128 bytes
+_STACK_POINTER = 1
+_SIZE_32 = 4
+_FRAME = 1 << 25
+"""Places of frame words, above all register numbers."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +150,13 @@ def return_addresses(program: Program) -> dict[int, int]:
     result: dict[int, int] = {}
     taken = {f: _taken_in(program, f) for f in set(program.callee.values())}
     for site, function in program.callee.items():
-        registers = taken[function]
-        if registers == set():
+        places = taken[function]
+        if places == set():
             continue  # a function that never returns
         address = (site + 1) * INSTRUCTION_BYTES
         found: set[int] = set()
-        if registers is not None and len(registers) == 1:
-            found = _reaching(program, site, min(registers))
+        if places is not None and len(places) == 1:
+            found = _moves_into(program, site, min(places))
         if not found or not all(
             mov >= 0
             and get_field(*(int(w) for w in program.code.words[mov]), 32, 32) == address
@@ -171,7 +175,11 @@ def return_addresses(program: Program) -> dict[int, int]:
 
 
 def _taken_in(program: Program, function: int) -> set[int] | None:
-    """Registers that hold the return address when `function` is entered; None if unknown."""
+    """Places that hold the return address when `function` is entered; None if unknown.
+
+    A place is a register, or `_FRAME` + offset for a word of the frame that the function shares
+    with its caller.
+    """
     found: set[int] = set()
     seen: set[tuple[int, int]] = set()
     work: list[tuple[int, int]] = []
@@ -193,11 +201,76 @@ def _taken_in(program: Program, function: int) -> set[int] | None:
             if source is not None:
                 work.append((definition, source))
             elif program.code.table.forms[program.code.form[definition]].memory == "local":
-                # Restored from the stack: the convention gives it back in the register it came in.
-                found.add(register)
+                place = _frame_place(program, definition)
+                if place is not None and not _moves_stack(program, function):
+                    work.append((definition, place))
+                else:
+                    # Restored from the stack: the convention gives it back in the register it
+                    # came in.
+                    found.add(register)
             else:
                 return None
     return found
+
+
+def _moves_into(program: Program, site: int, place: int) -> set[int]:
+    """The instructions whose value reaches `place` at `site` through the frame; -1 is unknown."""
+    result: set[int] = set()
+    seen: set[tuple[int, int]] = set()
+    work = [(site, place)]
+    while work:
+        at = work.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        for definition in _reaching(program, *at):
+            source = _stored_register(program, definition) if at[1] >= _FRAME else None
+            if source is not None:
+                work.append((definition, source))
+            else:
+                result.add(definition)
+    return result
+
+
+def _frame_place(program: Program, i: int) -> int | None:
+    """`_FRAME` + offset of a 32-bit LDL or STL at R1 + offset."""
+    lo, hi = (int(w) for w in program.code.words[i])
+    if program.code.table.forms[program.code.form[i]].name not in ("LDL", "STL"):
+        return None
+    if get_field(lo, hi, 24, 8) != _STACK_POINTER or get_field(lo, hi, 73, 3) != _SIZE_32:
+        return None
+    return _FRAME + get_field(lo, hi, 40, 24)
+
+
+def _stored_register(program: Program, i: int) -> int | None:
+    """The data register of a STL, or None."""
+    if i < 0 or program.code.table.forms[program.code.form[i]].name != "STL":
+        return None
+    return get_field(*(int(w) for w in program.code.words[i]), 32, 8)
+
+
+def _moves_stack(program: Program, function: int) -> bool:
+    """Whether a function has a frame of its own."""
+    where = program.functions[function]
+    return any(_writes(program, i, _STACK_POINTER) for i in range(where.start, where.end))
+
+
+def _writes(program: Program, i: int, place: int) -> bool:
+    """Whether an instruction writes a register or a word of the frame."""
+    code = program.code
+    if place >= _FRAME:
+        lo, hi = (int(w) for w in code.words[i])
+        if code.table.forms[code.form[i]].name != "STL" or get_field(lo, hi, 24, 8) != 1:
+            return False
+        first = get_field(lo, hi, 40, 24)
+        size = 4 << max(0, get_field(lo, hi, 73, 3) - _SIZE_32)
+        return first <= place - _FRAME < first + size
+    return any(
+        code.operand_file[row] == RegisterFile.GPR
+        and code.operand_role[row] & Role.WRITE
+        and 0 <= place - int(code.operand_register[row]) < int(code.operand_width[row])
+        for row in _rows(program, i)
+    )
 
 
 def _copied_register(program: Program, i: int) -> int | None:
@@ -236,7 +309,10 @@ def _is_move(program: Program, i: int) -> bool:
 
 
 def _reaching(program: Program, site: int, register: int) -> set[int]:
-    """Definitions of a GPR that reach instruction `site` in its function; -1 is its entry."""
+    """Definitions of a place (a GPR or a word of the frame) that reach instruction `site`.
+
+    Only those in its function; -1 is the function's entry.
+    """
     code = program.code
     found: set[int] = set()
     block = program.blocks[program.block_of[site]]
@@ -247,12 +323,7 @@ def _reaching(program: Program, site: int, register: int) -> set[int]:
         b, end = work.pop()
         block = program.blocks[b]
         for i in range(end - 1, block.start - 1, -1):
-            if any(
-                code.operand_file[row] == RegisterFile.GPR
-                and code.operand_role[row] & Role.WRITE
-                and 0 <= register - int(code.operand_register[row]) < int(code.operand_width[row])
-                for row in _rows(program, i)
-            ):
+            if _writes(program, i, register):
                 found.add(i)
                 if code.guard[i] == 7:
                     break
