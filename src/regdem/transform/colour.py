@@ -6,8 +6,9 @@ points are free in its register. No interference graph is built: with at most 25
 occupancy test is the graph's answer, and faster.
 
 Several orders are tried, and in each a group that found no place is put first and the order tried
-again: (strictest and widest first; by start; by size), each preferring a web's
-own number, so that as little as possible changes hands and ptxas's own waits keep covering reuse.
+again: (strictest and widest first; by start; by size), first
+spreading: of the registers that fit, the one whose other uses lie farthest away, since an access that
+is still under way makes the next writer of its register wait; then packing tightly.
 When no order fits, the caller gets the group that failed in the best attempt and makes room.
 """
 
@@ -20,6 +21,9 @@ from regdem.analysis.webs import STACK_POINTER, Group, Webs
 
 
 _PROMOTIONS = 12
+_SPREAD_PROMOTIONS = 2
+_FAR = 96
+"""Points beyond which a register's last use no longer matters to the next."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,11 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
         lambda g: (-size(g), -g.alignment),
     ]
     best: Colouring | None = None
-    for order in orders:
-        for keep in (True, False):
+    for spread in (True, False):
+        for order in orders:
             ranked = sorted(range(len(webs.groups)), key=lambda k: order(webs.groups[k]))
-            for _ in range(_PROMOTIONS):
-                attempt = _place(webs, points, ranked, limit, keep)
+            for _ in range(_SPREAD_PROMOTIONS if spread else _PROMOTIONS):
+                attempt = _place(webs, points, ranked, limit, spread)
                 if attempt.failed < 0:
                     return attempt
                 if best is None or attempt.placed > best.placed:
@@ -78,7 +82,7 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
 
 
 def _place(
-    webs: Webs, points: list[int], ranked: list[int], limit: int, keep_number: bool
+    webs: Webs, points: list[int], ranked: list[int], limit: int, spread: bool
 ) -> Colouring:
     taken = [0] * limit
     register = [-1] * len(webs.webs)
@@ -91,7 +95,7 @@ def _place(
         merged: dict[int, int] = {}
         for r, p, _ in members:
             merged[r] = merged.get(r, 0) | p
-        shift = _shift(group, merged, taken, limit, k in pinned, keep_number)
+        shift = _shift(group, merged, taken, limit, k in pinned, spread)
         if shift is None:
             return Colouring(tuple(register), k, placed)
         for r, p, w in members:
@@ -107,19 +111,40 @@ def _shift(
     taken: list[int],
     limit: int,
     pinned: bool,
-    keep_number: bool,
+    spread: bool,
 ) -> int | None:
     def fits(shift: int) -> bool:
         return all(not taken[r + shift] & p for r, p in merged.items())
 
     if pinned:
         return 0 if fits(0) else None
-    if keep_number and group.high < limit and fits(0):
-        return 0
     step = group.alignment
-    # The lowest base register congruent to the original one modulo the alignment.
-    first = group.low % step
-    for low in range(first, limit - (group.high - group.low), step):
-        if fits(low - group.low):
-            return low - group.low
-    return None
+    # Bases congruent to the original one modulo the alignment.
+    bases = range(group.low % step, limit - (group.high - group.low), step)
+    if not spread:
+        if group.high < limit and fits(0):
+            return 0
+        return next((b - group.low for b in bases if fits(b - group.low)), None)
+    best: int | None = None
+    best_gap = -1
+    for base in bases:
+        shift = base - group.low
+        if not fits(shift):
+            continue
+        gap = min(_gap(taken[r + shift], p) for r, p in merged.items())
+        gap += shift == 0
+        if gap > best_gap:
+            best, best_gap = shift, gap
+    return best
+
+
+def _gap(taken: int, points: int) -> int:
+    """Points between this range and the nearest other use of the register, up to `_FAR`."""
+    if not taken:
+        return _FAR // 2
+    low = (points & -points).bit_length() - 1
+    high = points.bit_length()
+    before = low - (taken & ((1 << low) - 1)).bit_length()
+    above = taken >> high
+    after = (above & -above).bit_length() - 1 if above else _FAR
+    return min(before, after, _FAR)

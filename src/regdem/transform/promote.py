@@ -9,7 +9,9 @@ Two ways to hold the slot address:
 - R1 itself, where the whole frame moves: nothing else reads the stack pointer then, so the
   instructions that set it make way for the slot address. Nothing is renumbered.
 - a register more, where only part of the frame fits: the hottest words by loop-weighted accesses
-  move, the rest stays at R1. All live ranges are coloured anew within the given register count.
+  move, the rest stays at R1. All live ranges are coloured anew within the given register count;
+  where that fails, some are demoted into slots of their own (`transform/room.py`). The same path
+  takes a kernel below its register count, spills and all.
 
 An instruction that set R1 leaves a NOP with its stall and waits, so that no distance shrinks.
 A load that relied on a later one of its kind to signal for both gets a scoreboard of its own when
@@ -21,6 +23,7 @@ Not claimed: that it is faster; slots take shared memory from L1 and, if too man
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,7 +41,7 @@ from regdem.isa.control import ControlWord, get_control, set_control
 from regdem.isa.decode import decode
 from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, DecodedCode
 from regdem.isa.encode import RZ
-from regdem.program.edit import NOP, Edited, Word, apply
+from regdem.program.edit import NOP, Edited, Word, apply, compose
 from regdem.program.loops import block_weights, loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import used_registers
@@ -46,19 +49,24 @@ from regdem.transform.colour import colour
 from regdem.transform.demote import (
     RESERVED_REGISTERS,
     STATIC_SHARED_LIMIT_BYTES,
+    Demoted,
     Rewrite,
     program_of,
 )
 from regdem.transform.hazards import repair
 from regdem.transform.rename import rename
+from regdem.transform.room import make_room
 from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
+
+_EXTRA_SLOTS = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+"""Slots set aside for live ranges that must make room, tried in this order."""
 
 
 @dataclass(frozen=True)
 class PromoteOptions:
     """`threads` per block of the launch; `most_slots` per thread that fit.
 
-    `registers`: the count to stay within where a register more is needed (None: the kernel's own).
+    `registers`: the count to stay within (None: the kernel's own); a lower one demotes as well.
     """
 
     threads: int
@@ -107,15 +115,39 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
             "there are no local spills", code="nothing_to_do", hint="nothing to promote",
             kernel=kernel.name,
         )  # fmt: skip
-    slot_of = _choose(program, frame, _counted_scoreboards(program), options.most_slots)
-    if not slot_of:
+    places = _ranked(program, frame, _counted_scoreboards(program))
+    if not places or options.most_slots < 1:
         raise UnsupportedError(
             f"no spilled word fits ({options.most_slots} slots are free)",
             code="slots_do_not_fit",
             kernel=kernel.name,
         )
-    moved = [a for a in frame.accesses if a.place_bytes in slot_of]
-    where = layout(len(slot_of), options.threads, kernel.static_shared_bytes, dynamic=True)
+    total = len({place for place in _words(frame)})
+    target = options.registers or kernel.registers_per_thread
+    whole = sum(map(len, places)) == total <= options.most_slots
+    if whole and target >= kernel.registers_per_thread:
+        slot_of = _choose(places, options.most_slots)
+        where = _layout(kernel, len(slot_of), options)
+        return _by_stack_pointer(kernel, program, frame, slot_of, where)
+    for extra in _EXTRA_SLOTS:
+        slot_of = _choose(places, options.most_slots - extra)
+        if not slot_of:
+            break
+        where = _layout(kernel, min(options.most_slots, len(slot_of) + extra), options)
+        found = _coloured(kernel, program, frame, slot_of, where, target)
+        if found is not None:
+            return found
+    raise UnsupportedError(
+        f"with {options.most_slots} slots for {total} spilled words, no register of the {target} "
+        "can be freed for the slots' address",
+        code="no_free_register",
+        hint="a higher register count or fewer threads per block make room",
+        kernel=kernel.name,
+    )
+
+
+def _layout(kernel: Kernel, slots: int, options: PromoteOptions) -> SlotLayout:
+    where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True)
     if where.shared_bytes > STATIC_SHARED_LIMIT_BYTES:
         raise UnsupportedError(
             f"the slots need {where.shared_bytes} bytes of static shared memory",
@@ -123,9 +155,7 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
             hint="48 KiB is the most a block can have without opting in",
             kernel=kernel.name,
         )
-    if len(moved) == len(frame.accesses):
-        return _by_stack_pointer(kernel, program, frame, slot_of, where)
-    return _by_register(kernel, program, frame, slot_of, where, options)
+    return where
 
 
 def _refuse(kernel: Kernel) -> None:
@@ -154,10 +184,8 @@ def _counted_scoreboards(program: Program) -> frozenset[int]:
     )
 
 
-def _choose(
-    program: Program, frame: Frame, counted: frozenset[int], most_slots: int
-) -> dict[int, int]:
-    """Slots by frame offset: everything if it fits, else the groups with most accesses a word."""
+def _ranked(program: Program, frame: Frame, counted: frozenset[int]) -> list[tuple[int, ...]]:
+    """The groups of frame offsets that may move, those with most accesses a word first."""
     weights = block_weights(program)
     heat: dict[int, float] = {}
     barred: set[int] = set()
@@ -170,11 +198,14 @@ def _choose(
             if counted & {control.write_scoreboard, control.read_scoreboard}:
                 barred.add(place)
     groups = [group for group in frame.groups() if not barred.intersection(group)]
-    if sum(map(len, groups)) > most_slots:
-        groups.sort(key=lambda g: (-sum(heat[p] for p in g) / len(g), g))
+    return sorted(groups, key=lambda g: (-sum(heat[p] for p in g) / len(g), g))
+
+
+def _choose(groups: Sequence[tuple[int, ...]], most: int) -> dict[int, int]:
+    """Slots by frame offset, for the first groups that fit."""
     chosen: list[int] = []
     for group in groups:
-        if len(chosen) + len(group) <= most_slots:
+        if len(chosen) + len(group) <= most:
             chosen.extend(group)
     return {place: slot for slot, place in enumerate(sorted(chosen))}
 
@@ -241,11 +272,8 @@ def _scratch(used: Sequence[int], address: int) -> list[int]:
     return free[:SCRATCH_REGISTERS]
 
 
-def _by_stack_pointer(
-    kernel: Kernel, program: Program, frame: Frame, slot_of: dict[int, int], where: SlotLayout
-) -> Promotion:
-    """The whole frame moves: R1 becomes the slot address."""
-    moves = _moves(program, frame, slot_of, where, STACK_POINTER)
+def _retire_stack_pointer(program: Program, frame: Frame, moves: _Moves) -> None:
+    """What set R1 becomes a NOP with its stall and waits."""
     code = program.code
     latency = [form.latency for form in forms_of(code)]
     for i in frame.definitions:
@@ -259,6 +287,14 @@ def _by_stack_pointer(
                 for j in range(i)
                 if latency[j] == latency[i] and code.write_scoreboard[j] == NO_SCOREBOARD
             )
+
+
+def _by_stack_pointer(
+    kernel: Kernel, program: Program, frame: Frame, slot_of: dict[int, int], where: SlotLayout
+) -> Promotion:
+    """The whole frame moves: R1 becomes the slot address."""
+    moves = _moves(program, frame, slot_of, where, STACK_POINTER)
+    _retire_stack_pointer(program, frame, moves)
     scratch = _scratch(used_registers(liveness(program)), STACK_POINTER)
     entry = prologue(STACK_POINTER, scratch, where)
     edited = apply(
@@ -272,43 +308,53 @@ def _by_stack_pointer(
     return _promotion(kernel, program, frame, slot_of, where, edited, words, registers, {})
 
 
-def _by_register(
+def _coloured(
     kernel: Kernel,
     program: Program,
     frame: Frame,
     slot_of: dict[int, int],
     where: SlotLayout,
-    options: PromoteOptions,
-) -> Promotion:
-    """Part of the frame moves: a register more, and all live ranges coloured anew."""
-    registers = options.registers or kernel.registers_per_thread
+    registers: int,
+) -> Promotion | None:
+    """All live ranges coloured anew, within `registers`; None where they don't fit.
+
+    The address is R1 if the whole frame moves, else a register more.
+    """
     used = used_registers(liveness(program))
+    whole = all(a.place_bytes in slot_of for a in frame.accesses)
     unused = [r for r in range(254, 1, -1) if r not in used]
-    if not unused:
-        raise UnsupportedError(
-            "all 255 registers are in use", code="no_free_register", kernel=kernel.name
-        )
-    address = unused[0]
+    if not whole and not unused:
+        return None
+    address = STACK_POINTER if whole else unused[0]
     moves = _moves(program, frame, slot_of, where, address)
+    if whole:
+        _retire_stack_pointer(program, frame, moves)
     entry = prologue(address, _scratch(used, address), where)
     edited = apply(
         program,
         before={**moves.before, 0: entry + moves.before.get(0, [])},
         replace=moves.replace,
     )
+    limit = registers - RESERVED_REGISTERS
     found = webs(edited.program, liveness(edited.program))
-    colouring = colour(found, registers - RESERVED_REGISTERS)
+    colouring = colour(found, limit)
+    demoted: tuple[Demoted, ...] = ()
+    again: tuple[Demoted, ...] = ()
     if colouring.failed >= 0:
-        raise UnsupportedError(
-            f"{len(slot_of)} of {len(_words(frame))} spilled words fit, and no register of the "
-            f"{registers} is free for the slots' address",
-            code="no_free_register",
-            hint="a higher register count or fewer threads per block make room",
-            kernel=kernel.name,
+        room = make_room(edited.program, address, limit, where, len(slot_of))
+        if room is None:
+            return None
+        edited = compose(edited, room.edited)
+        found, colouring, demoted, again = (
+            room.webs,
+            room.colouring,
+            room.demoted,
+            room.rematerialised,
         )
-    renamed = rename(edited.program, found, colouring.register, edited.origin.tolist())
-    program_after = replace(edited.program, code=_decoded(edited.program, renamed))
-    words = repair(program_after, _fresh(edited, moves, len(entry)))
+    origin = edited.origin.tolist()
+    renamed = rename(edited.program, found, colouring.register, origin)
+    program_after = dataclasses.replace(edited.program, code=_decoded(edited.program, renamed))
+    words = repair(program_after, [o < 0 or o in moves.uncovered for o in origin])
     highest = max(
         (colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes),
         default=STACK_POINTER,
@@ -318,7 +364,14 @@ def _by_register(
         new.setdefault(web.register, set()).add(colouring.register[web.index])
     names = {r: next(iter(s)) for r, s in new.items() if len(s) == 1 and r != address}
     count = highest + 1 + RESERVED_REGISTERS
-    return _promotion(kernel, program, frame, slot_of, where, edited, words, count, names)
+    result = _promotion(kernel, program, frame, slot_of, where, edited, words, count, names)
+    return dataclasses.replace(
+        result,
+        slots=where.slots,
+        demoted=demoted,
+        rematerialised=again,
+        method="promote+demote" if demoted or again else "promote",
+    )
 
 
 def _decoded(program: Program, words: Sequence[Word]) -> DecodedCode:

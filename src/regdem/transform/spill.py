@@ -27,9 +27,11 @@ from dataclasses import dataclass, field
 
 from regdem.analysis.bits import FILE_BASE
 from regdem.analysis.liveness import Liveness
+from regdem.isa.control import MAX_STALL
 from regdem.isa.decoded import RegisterFile
-from regdem.isa.encode import ALWAYS, Guard, Word
+from regdem.isa.encode import ALWAYS, Guard, Word, nop
 from regdem.program.program import Program
+from regdem.transform.hazards import FIXED_LATENCY_CYCLES
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ def insertions(
             if i not in placement.unguarded and code.guard[i] != 7:
                 guard = Guard(int(code.guard[i]), bool(code.guard_negated[i]))
             if behind:
-                after.setdefault(position, []).append(store(guard))
+                after.setdefault(position, []).extend([*_padding(program, i), store(guard)])
             else:
                 # In front of any load that was put there: the slot must be written first.
                 before.setdefault(position, []).insert(0, store(guard))
@@ -229,3 +231,9 @@ def insertions(
         before.setdefault(i, []).append(load)
     return len(placement.loads), len(placement.stores) if store else 0
 
+
+def _padding(program: Program, i: int) -> list[Word]:
+    """NOPs that a store needs behind a result that takes longer than one stall count can say."""
+    form = program.code.table.forms[program.code.form[i]]
+    late = 0 if form.variable_latency else FIXED_LATENCY_CYCLES.get(form.latency, 0)
+    return [nop(MAX_STALL)] * (max(0, late - 1) // MAX_STALL)
