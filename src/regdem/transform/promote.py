@@ -32,7 +32,7 @@ import numpy as np
 from regdem.analysis.forms import forms_of
 from regdem.analysis.frame import WORD_BYTES, Frame, FrameAccess, frame_of
 from regdem.analysis.liveness import liveness
-from regdem.analysis.webs import STACK_POINTER, webs
+from regdem.analysis.webs import STACK_POINTER, allocation_pressure, webs
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import Kernel
 from regdem.errors import UnsupportedError, UsageError
@@ -122,7 +122,7 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
             code="slots_do_not_fit",
             kernel=kernel.name,
         )
-    total = len({place for place in _words(frame)})
+    total = len(_words(frame))
     target = options.registers or kernel.registers_per_thread
     whole = sum(map(len, places)) == total <= options.most_slots
     if whole and target >= kernel.registers_per_thread:
@@ -336,11 +336,13 @@ def _coloured(
         replace=moves.replace,
     )
     limit = registers - RESERVED_REGISTERS
-    found = webs(edited.program, liveness(edited.program))
-    colouring = colour(found, limit)
+    live = liveness(edited.program)
+    found = webs(edited.program, live)
+    fits = int(allocation_pressure(edited.program, live).max(initial=0)) <= limit
+    colouring = colour(found, limit) if fits else None
     demoted: tuple[Demoted, ...] = ()
     again: tuple[Demoted, ...] = ()
-    if colouring.failed >= 0:
+    if colouring is None or colouring.failed >= 0:
         room = make_room(edited.program, address, limit, where, len(slot_of))
         if room is None:
             return None

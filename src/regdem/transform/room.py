@@ -1,9 +1,10 @@
 """Room for a register: demotes idle live ranges of a program whose slot address is at hand.
 
-Promotion of part of a frame needs a register for the slots' address where ptxas, held to a cap, left
-none. This pass frees registers the way `transform/demote.py` does (choice of idle live ranges, one
-load and one store around what crosses the crowded instructions, values that can be computed again
-first), into slots that were set aside behind the promoted words, through the same address register.
+Promotion of part of a frame needs a register for the slots' address where ptxas, held to a cap,
+left none. This pass frees registers the way `transform/demote.py` does (choice of idle live
+ranges, one load and one store around what crosses the crowded instructions, values that can be
+computed again first), into slots that were set aside behind the promoted words, through the same
+address register.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.slots import SlotLayout
 from regdem.transform.spill import insertions, place
 
-_ATTEMPTS = 8
+_SLACK = (0, 1, 2, 4, 6)
+"""Registers below the limit to aim at, since tuples leave holes."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def make_room(
         return None
     ways = recomputable(program, found)
     free_slots = where.slots - first_slot
-    for slack in range(_ATTEMPTS):
+    for slack in _SLACK:
         target = limit - slack
         hot = (pressure > target).tolist()
         candidates = [
