@@ -19,14 +19,21 @@ def cubin_files(places: list[str]) -> list[Path]:
     return sorted(found, key=lambda path: (path.stat().st_size, path.name))
 
 
-def kernels_of(places: list[str], largest_instructions: int) -> Iterator[tuple[Path, Kernel]]:
-    """Every kernel of at most so many instructions; files that can't be read are skipped."""
+def kernels_of(
+    places: list[str], largest_instructions: int, per_file: int = 0
+) -> Iterator[tuple[Path, Kernel]]:
+    """Every kernel of at most so many instructions; files that can't be read are skipped.
+
+    With `per_file`, at most so many of each file, evenly spread, since neighbours in a library are
+    often instances of one template.
+    """
     for path in cubin_files(places):
         try:
             cubin = Cubin.parse(path.read_bytes(), path.name)
             kernels = cubin.kernels
         except RegdemError:
             continue
-        for kernel in kernels:
-            if len(kernel.code) // 16 <= largest_instructions:
-                yield path, kernel
+        fitting = [k for k in kernels if len(k.code) // 16 <= largest_instructions]
+        step = max(1, len(fitting) // per_file) if per_file else 1
+        for kernel in fitting[::step][: per_file or None]:
+            yield path, kernel

@@ -39,6 +39,7 @@ class Miner:
 
     def __init__(self) -> None:
         self.ages: dict[Key, Counter[int]] = {}
+        self.files_at: dict[Key, tuple[int, set[str]]] = {}
         self.unexplained: Counter[tuple[str, str, str]] = Counter()
         self.examples: dict[tuple[str, str, str], str] = {}
         self.early_waits = 0
@@ -53,6 +54,12 @@ class Miner:
         names = self.view.timing_name
         key = (kind, names[producer], names[consumer], role or "-")
         self.ages.setdefault(key, Counter())[age] += 1
+        least, files = self.files_at.get(key, (age, set[str]()))
+        if age < least:
+            least, files = age, set[str]()
+        if age == least:
+            files.add(self.file)
+        self.files_at[key] = least, files
 
     def pending(self, kind: str, producer: int, consumer: int, cover: int) -> None:
         """Record something the model can't explain."""
@@ -74,13 +81,14 @@ def main() -> int:
     parser.add_argument("places", nargs="+", help="cubins or folders of cubins")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--largest", type=int, default=6000, help="instructions per kernel")
+    parser.add_argument("--per-file", type=int, default=0, help="kernels of each file")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--label", default="", help="what the corpus is, for the header")
     arguments = parser.parse_args()
     miner = Miner()
     kernels = instructions = refused = 0
     start = time.monotonic()
-    for path, kernel in kernels_of(arguments.places, arguments.largest):
+    for path, kernel in kernels_of(arguments.places, arguments.largest, arguments.per_file):
         if time.monotonic() - start > arguments.seconds:
             break
         try:
@@ -123,11 +131,12 @@ def table_text(miner: Miner, kernels: int, instructions: int, label: str) -> str
         "# Least cycles between dependent instructions of sm_90, as ptxas leaves them.",
         f"# Mined by tools/latency/mine.py from {kernels} kernels, {instructions} instructions"
         + (f": {label}" if label else ""),
-        "# kind\tproducer\tconsumer\trole\tleast_cycles\tseen\tseen_at_least",
+        "# kind\tproducer\tconsumer\trole\tleast_cycles\tseen\tseen_at_least\tfiles_at_least",
     ]
     for key, ages in sorted(miner.ages.items()):
         least = min(ages)
-        lines.append("\t".join([*key, str(least), str(sum(ages.values())), str(ages[least])]))
+        numbers = (least, sum(ages.values()), ages[least], len(miner.files_at[key][1]))
+        lines.append("\t".join([*key, *map(str, numbers)]))
     return "\n".join(lines) + "\n"
 
 

@@ -26,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("places", nargs="+", help="cubins or folders of cubins")
     parser.add_argument("--largest", type=int, default=6000, help="instructions per kernel")
+    parser.add_argument("--per-file", type=int, default=0, help="kernels of each file")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--show", type=int, default=40, help="findings to print")
     arguments = parser.parse_args()
@@ -33,7 +34,7 @@ def main() -> int:
     refused: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     start = time.monotonic()
-    for path, kernel in kernels_of(arguments.places, arguments.largest):
+    for path, kernel in kernels_of(arguments.places, arguments.largest, arguments.per_file):
         if time.monotonic() - start > arguments.seconds:
             break
         try:

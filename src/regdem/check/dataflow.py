@@ -123,9 +123,11 @@ class DataflowCheck:
         if self.graph.sites:
             self._values = closure_over_calls(self.graph, lambda k: self._steps[k].values)
             self._places = closure_over_calls(self.graph, self._written_places)
+            self._stale = closure_over_calls(self.graph, lambda k: self._steps[k].stale)
         else:
             self._values = {}
             self._places = {}
+            self._stale = {}
 
     def findings(self) -> list[Finding]:
         """Solve, then walk every reachable block once and report."""
@@ -183,7 +185,8 @@ class DataflowCheck:
     def after_call(self, block: int, before: State, returned: State) -> State:
         """See `State.after_call`."""
         callee = self.graph.callee(block)
-        return before.after_call(returned, self._values[callee], self._places[callee])
+        values, places, stale = self._values[callee], self._places[callee], self._stale[callee]
+        return before.after_call(returned, values, places, stale)
 
     # -- steps --------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def _illegal_controls(view: CodeView) -> list[Finding]:
         problem = ""
         if bit and (stall == 0 or stall >= 12):
             problem = f"the yield bit with a stall of {stall}"
-        elif reuse and (not bit or stall > 11):
+        elif reuse and (not bit or stall > 11) and view.name[i] != "DEPBAR":
             problem = "reuse flags without the yield bit"
         elif write not in range(6) and write != _NO_SCOREBOARD:
             problem = f"write scoreboard {write}"

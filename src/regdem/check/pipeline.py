@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from regdem.check.graph import Graph, closure_over_calls, solve
+from regdem.check.places import FILE_BASE
 from regdem.check.scoreboards import (
     OVER,
     SCOREBOARDS,
@@ -40,6 +41,7 @@ SCOREBOARD_DELAY_CYCLES = 2
 LONGEST_FIXED_CYCLES = 48
 """No fixed-latency result takes longer; older ones are forgotten."""
 _MANY = 63
+_PREDICATES = ((1 << (FILE_BASE[3] + 8)) - 1) & ~((1 << FILE_BASE[2]) - 1)
 
 
 @dataclass
@@ -58,11 +60,16 @@ class Outstanding:
 
 @dataclass
 class InFlight:
-    """Ages are issue times relative to now, as numbers <= 0."""
+    """Ages are issue times relative to now, as numbers <= 0.
+
+    `regarded` are the guarded instructions in flight whose guard was overwritten since: they may
+    no longer be told apart from instructions under the opposite guard.
+    """
 
     fixed: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     variable: dict[int, Outstanding] = field(default_factory=dict[int, Outstanding])
     set_at: dict[int, int] = field(default_factory=dict[int, int])
+    regarded: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,8 @@ class Pipeline:
                     min(mine.later_read, theirs.later_read),
                 )
             )
-        met = InFlight(fixed, variable, _latest(state.set_at, other.set_at))
+        regarded = state.regarded | other.regarded
+        met = InFlight(fixed, variable, _latest(state.set_at, other.set_at), regarded)
         return met, met != state
 
     def after_call(self, block: int, before: InFlight, returned: InFlight) -> InFlight:
@@ -163,6 +171,7 @@ class Pipeline:
             {i: e for i, e in returned.fixed.items() if made >> i & 1 or i in before.fixed},
             {i: e for i, e in returned.variable.items() if made >> i & 1 or i in before.variable},
             returned.set_at,
+            returned.regarded | before.regarded,
         )
 
     # -- one block ----------------------------------------------------------------------------
@@ -173,6 +182,7 @@ class Pipeline:
         fixed = dict(state.fixed)
         variable = {i: Outstanding(**vars(e)) for i, e in state.variable.items()}
         set_at = dict(state.set_at)
+        regarded = set(state.regarded)
         for i in range(self.graph.start[block], self.graph.end[block]):
             wait = timing.wait[i]
             bar = timing.depbar[i]
@@ -183,12 +193,17 @@ class Pipeline:
                         if wait >> scoreboard & 1 and now - time < SCOREBOARD_DELAY_CYCLES:
                             observer.early_wait(scoreboard, i, now - time)
             if bar is not None:
-                _depbar(variable, *bar)
+                _depbar(variable, timing, *bar)
             writes = timing.writes[i]
             if observer is not None:
-                self._report(i, now, fixed, variable, observer)
+                self._report(i, now, fixed, variable, regarded, observer)
             if writes:
                 self._overwrite(i, writes, fixed)
+                if writes & _PREDICATES:
+                    for p in (*fixed, *variable):
+                        if self.view.guard[p] >= 0 and writes >> self.view.guard[p] & 1:
+                            regarded.add(p)
+            regarded.discard(i)
             if timing.group[i] < 0:
                 if writes:
                     fixed[i] = (now, writes)
@@ -208,6 +223,7 @@ class Pipeline:
             },
             variable,
             {s: t - now for s, t in set_at.items() if now - t < SCOREBOARD_DELAY_CYCLES},
+            frozenset(regarded & (fixed.keys() | variable.keys())),
         )
 
     def _overwrite(self, i: int, writes: int, fixed: dict[int, tuple[int, int]]) -> None:
@@ -239,6 +255,8 @@ class Pipeline:
                     entry.read = also_covered(entry.read, read)
                 if has_write:
                     entry.read = also_covered(entry.read, write)
+        if not has_write and has_read and not timing.writes[i] & ~_PREDICATES:
+            write = read  # a predicate result of an atomic is there when its operands were read
         variable[i] = Outstanding(
             covered_by(write) if timing.writes[i] else OVER,
             covered_by(read, write) if timing.late_reads[i] else OVER,
@@ -250,13 +268,14 @@ class Pipeline:
         now: int,
         fixed: dict[int, tuple[int, int]],
         variable: dict[int, Outstanding],
+        regarded: set[int],
         observer: Observer,
     ) -> None:
         timing = self.timing
         reads, writes = timing.reads[i], timing.writes[i]
         both = reads | writes
         for producer, (time, places) in fixed.items():
-            if not places & both:
+            if not places & both or self._exclusive(producer, i, regarded):
                 continue
             if places & reads:
                 for operand, role in timing.operands[i]:
@@ -265,6 +284,8 @@ class Pipeline:
             if places & writes:
                 observer.fixed("WAW", producer, i, "", now - time)
         for producer, entry in variable.items():
+            if self._exclusive(producer, i, regarded):
+                continue
             written = timing.writes[producer] if entry.write else 0
             if written & reads:
                 observer.pending("RAW", producer, i, entry.write)
@@ -273,6 +294,16 @@ class Pipeline:
             unread = timing.late_reads[producer] if entry.read else 0
             if unread & writes and timing.read_group[producer] != timing.read_group[i]:
                 observer.pending("WAR", producer, i, entry.read)
+
+    def _exclusive(self, producer: int, consumer: int, regarded: set[int]) -> bool:
+        """Whether the two run under opposite values of one predicate: never in one thread."""
+        view = self.view
+        return (
+            view.guard[consumer] >= 0
+            and view.guard[producer] == view.guard[consumer]
+            and view.guard_negated[producer] != view.guard_negated[consumer]
+            and producer not in regarded
+        )
 
 
 def _latest(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
@@ -284,18 +315,26 @@ def _latest(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
 
 def _wait(variable: dict[int, Outstanding], wait: int) -> None:
     for p, entry in list(variable.items()):
-        entry.write = after_wait(entry.write, wait)
+        left = after_wait(entry.write, wait)
         entry.read = after_wait(entry.read, wait)
+        if entry.write and not left:
+            entry.read = OVER  # a result is there only after its operands were read
+        entry.write = left
         if not entry.write and not entry.read:
             del variable[p]
 
 
-def _depbar(variable: dict[int, Outstanding], scoreboard: int, count: int) -> None:
-    """At most `count` of the scoreboard's instructions are in flight: older ones are over."""
+def _depbar(variable: dict[int, Outstanding], timing: Timing, scoreboard: int, count: int) -> None:
+    """At most `count` of the scoreboard's instructions are in flight: older ones are over.
+
+    This holds for instructions that finish in order, for which alone the form is used.
+    """
+    bit = 1 << scoreboard
     for p, entry in list(variable.items()):
-        if entry.later_write >= count:
-            entry.write = after_wait(entry.write, 1 << scoreboard)
-        if entry.later_read >= count:
-            entry.read = after_wait(entry.read, 1 << scoreboard)
+        if timing.write_scoreboard[p] == scoreboard and entry.later_write >= count:
+            entry.write = after_wait(entry.write, bit)
+            entry.read = after_wait(entry.read, bit)
+        if timing.read_scoreboard[p] == scoreboard and entry.later_read >= count:
+            entry.read = after_wait(entry.read, bit)
         if not entry.write and not entry.read:
             del variable[p]

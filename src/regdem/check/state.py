@@ -261,11 +261,12 @@ class State:
                 found[c] = both
         return found
 
-    def after_call(self, returned: State, values: int, places: int) -> State:
+    def after_call(self, returned: State, values: int, places: int, stale: int = 0) -> State:
         """Behind a call: what the callee left, and what it can't have changed.
 
         This state is the one before the call; `values` and `places` are the masks of what the
-        callee, and all it calls, may write in the original and in the rewritten program.
+        callee, and all it calls, may write in the original and in the rewritten program; `stale`
+        the pure instructions of the original that involve such a value.
         """
         keep = ~values
         state = returned.copy()
@@ -280,4 +281,5 @@ class State:
                     own = state.when.setdefault(place, {})
                     own[condition] = own.get(condition, 0) | (held & keep)
         state.undefined |= self.undefined & keep
+        state.available |= self.available & ~stale
         return state

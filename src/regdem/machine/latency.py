@@ -8,11 +8,12 @@ Data: `data/latency_sm90.tsv`, one row per (kind, producer, consumer, role): the
 cycles, how often the pair was seen, and how often at that distance. `tools/latency/mine.py`
 writes it from libraries set apart for calibration; other libraries are held out for the test.
 
-Trust: a bound counts where ptxas was seen exactly at it often enough that it is the hardware's
-and not an accident of scheduling (`_is_tight`). The table is asked from the particular to the
-general: the two instructions, then the producer and the consumer's class, then both classes. Where
-even the classes are hardly known, the greatest well-known bound of the producer's class counts:
-thin evidence asks for more cycles, never for fewer than ptxas was seen to leave.
+Trust: a bound counts where ptxas was seen exactly at it often enough, and in enough different
+files, that it is the hardware's and not an accident of scheduling or of one template (`is_tight`).
+The table is asked from the particular to the general: the two instructions, then the producer and
+the consumer's class or family, then both classes. Where even these are hardly known, the greatest
+well-known bound of the producer's class counts: thin evidence asks for more cycles, never for
+fewer than ptxas was seen to leave.
 
 `kind` is RAW (role: which operand of the consumer) or WAW. Two writes must land in order: the
 distance asked for is the difference of the two latencies, at most what ptxas was seen to leave.
@@ -31,9 +32,9 @@ NEVER_SEEN_CYCLES = 24
 """Distance asked of a producer about which nothing is known."""
 VARIABLE_LEAST_CYCLES = 12
 """No variable-latency result arrives sooner after issue."""
-_ENOUGH = 300
-_ENOUGH_AT_LEAST = 20
-_TIGHT_SHARE = 0.01
+_ENOUGH_AT_LEAST = 100
+_ENOUGH_FILES = 12
+_TIGHT_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class LatencyRow:
     least_cycles: int
     seen: int
     seen_at_least: int
+    files_at_least: int
 
 
 def _class_of(name: str) -> str:
@@ -61,19 +63,21 @@ class _Evidence:
     least_cycles: int
     seen: int = 0
     seen_at_least: int = 0
+    files_at_least: int = 0
 
     def add(self, row: LatencyRow) -> None:
         if row.least_cycles < self.least_cycles:
-            self.least_cycles, self.seen_at_least = row.least_cycles, 0
+            self.least_cycles, self.seen_at_least, self.files_at_least = row.least_cycles, 0, 0
         self.seen += row.seen
         if row.least_cycles == self.least_cycles:
             self.seen_at_least += row.seen_at_least
+            self.files_at_least = max(self.files_at_least, row.files_at_least)
 
     @property
     def is_tight(self) -> bool:
         return (
-            self.seen >= _ENOUGH
-            and self.seen_at_least >= _ENOUGH_AT_LEAST
+            self.seen_at_least >= _ENOUGH_AT_LEAST
+            and self.files_at_least >= _ENOUGH_FILES
             and self.seen_at_least >= _TIGHT_SHARE * self.seen
         )
 
@@ -168,11 +172,9 @@ def parse_rows(text: str) -> list[LatencyRow]:
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
-        kind, producer, consumer, role, least, seen, at_least = line.split("\t")
+        kind, producer, consumer, role, *numbers = line.split("\t")
         role = "" if role == "-" else role
-        rows.append(
-            LatencyRow(kind, producer, consumer, role, int(least), int(seen), int(at_least))
-        )
+        rows.append(LatencyRow(kind, producer, consumer, role, *map(int, numbers)))
     return rows
 
 
