@@ -25,6 +25,10 @@ VERBS: dict[str, Verb] = {
         "regdem.cli.demote:command",
         "Rewrite a kernel to fewer registers, by shared memory; proved.",
     ),
+    "promote": Verb(
+        "regdem.cli.promote:command",
+        "Turn local-memory spills into shared memory; proved.",
+    ),
     "check": Verb(
         "regdem.cli.check:command",
         "Prove that a rewritten file equals its original; hazards of one file.",

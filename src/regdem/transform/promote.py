@@ -58,8 +58,8 @@ from regdem.transform.rename import rename
 from regdem.transform.room import make_room
 from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
 
-_EXTRA_SLOTS = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-"""Slots set aside for live ranges that must make room, tried in this order."""
+_ATTEMPTS = 6
+"""Times that more slots are set aside for live ranges that must make room."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,18 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
         slot_of = _choose(places, options.most_slots)
         where = _layout(kernel, len(slot_of), options)
         return _by_stack_pointer(kernel, program, frame, slot_of, where)
-    for extra in _EXTRA_SLOTS:
+    extra = 0
+    for _ in range(_ATTEMPTS):
         slot_of = _choose(places, options.most_slots - extra)
         if not slot_of:
             break
         where = _layout(kernel, min(options.most_slots, len(slot_of) + extra), options)
         found = _coloured(kernel, program, frame, slot_of, where, target)
-        if found is not None:
+        if isinstance(found, Promotion):
             return found
+        if found < 0:
+            break
+        extra = max(extra + 2, found)
     raise UnsupportedError(
         f"with {options.most_slots} slots for {total} spilled words, no register of the {target} "
         "can be freed for the slots' address",
@@ -315,16 +319,17 @@ def _coloured(
     slot_of: dict[int, int],
     where: SlotLayout,
     registers: int,
-) -> Promotion | None:
-    """All live ranges coloured anew, within `registers`; None where they don't fit.
+) -> Promotion | int:
+    """All live ranges coloured anew, within `registers`.
 
-    The address is R1 if the whole frame moves, else a register more.
+    Where they don't fit: the slots to set aside for that, or -1 where none help. The address is
+    R1 if the whole frame moves, else a register more.
     """
     used = used_registers(liveness(program))
     whole = all(a.place_bytes in slot_of for a in frame.accesses)
     unused = [r for r in range(254, 1, -1) if r not in used]
     if not whole and not unused:
-        return None
+        return -1
     address = STACK_POINTER if whole else unused[0]
     moves = _moves(program, frame, slot_of, where, address)
     if whole:
@@ -344,8 +349,8 @@ def _coloured(
     again: tuple[Demoted, ...] = ()
     if colouring is None or colouring.failed >= 0:
         room = make_room(edited.program, address, limit, where, len(slot_of))
-        if room is None:
-            return None
+        if isinstance(room, int):
+            return room
         edited = compose(edited, room.edited)
         found, colouring, demoted, again = (
             room.webs,

@@ -27,6 +27,7 @@ from regdem.transform.spill import insertions, place
 
 _SLACK = (0, 1, 2, 4, 6)
 """Registers below the limit to aim at, since tuples leave holes."""
+_MOST_VALUES = 256
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class Room:
 
 def make_room(
     program: Program, address: int, limit: int, where: SlotLayout, first_slot: int
-) -> Room | None:
-    """Demotes live ranges until registers 0 to `limit` - 1 are enough; None if they never are.
+) -> Room | int:
+    """Demotes live ranges until registers 0 to `limit` - 1 are enough.
+
+    Where they can't be: the slots that are needed for that, or -1 where no number of slots helps.
 
     `address` holds the slots' address everywhere but in the entry's first instructions; slots from
     `first_slot` to the end of `where` are free.
@@ -52,27 +55,29 @@ def make_room(
     found = webs(program, live)
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
-        return None
+        return -1
     ways = recomputable(program, found)
     free_slots = where.slots - first_slot
+    needed = -1
     for slack in _SLACK:
         target = limit - slack
         hot = (pressure > target).tolist()
         candidates = [
             c for c in web_candidates(program, live, found, ways, hot) if c.web.register != address
         ]
-        chosen = choose_webs(candidates, pressure, target, 4 * free_slots, ways)
+        chosen = choose_webs(candidates, pressure, target, _MOST_VALUES, ways)
         if chosen is None:
-            return None
+            return needed
         slot_of = _share_slots(chosen, ways, first_slot)
-        if max(slot_of.values(), default=0) >= where.slots:
-            return None
+        needed = max(slot_of.values(), default=first_slot - 1) + 1 - first_slot
+        if needed > free_slots:
+            return needed
         edited, demoted, again = _insert(program, address, chosen, ways, slot_of, where, hot)
         new_webs = webs(edited.program, liveness(edited.program))
         colouring = colour(new_webs, limit)
         if colouring.failed < 0:
             return Room(edited, new_webs, colouring, tuple(demoted), tuple(again))
-    return None
+    return needed + 2
 
 
 def _share_slots(

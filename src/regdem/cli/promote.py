@@ -1,0 +1,106 @@
+"""`regdem promote`: local-memory spills of a kernel into shared memory, proved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from regdem.cli.kernels import block_threads, cubin_kernels
+from regdem.cli.options import (
+    KernelPattern,
+    artifact_option,
+    debug_option,
+    dynamic_shared_option,
+    format_option,
+    kernel_option,
+    threads_option,
+)
+from regdem.cli.output import Output, dump_json, envelope, input_entry, write_atomically
+from regdem.errors import UsageError
+from regdem.machine import BlockShape, block_shape
+
+if TYPE_CHECKING:
+    from regdem.promotion import KernelPromotion
+
+EPILOG = """
+Words of the stack frame that only plain spill code reaches get a slot in shared memory that lies
+idle at the kernel's residency; the hottest first where not all fit. Arrays stay where they are.
+Nothing is written that is not proved.
+"""
+
+
+@click.command("promote", epilog=EPILOG, short_help="Local spills into shared memory.")
+@click.argument("file")
+@artifact_option()
+@kernel_option
+@click.option("--registers", type=int, metavar="R", help="Also stay within R registers per thread.")
+@threads_option()
+@dynamic_shared_option
+@format_option("text", "json")
+@debug_option
+def command(
+    *,
+    file: str,
+    out: str,
+    kernel: KernelPattern | None,
+    registers: int | None,
+    threads: BlockShape | None,
+    dynamic_shared_bytes: int,
+    report: Output,
+) -> int:
+    """Turn local-memory spills of kernels of FILE into shared-memory accesses."""
+    from regdem.promotion import promote_kernel
+    from regdem.rewrite import Request
+
+    cubin, kernels, data = cubin_kernels(file, kernel)
+    spilling = [each for each in kernels if each.local_bytes] or list(kernels)
+    done: list[KernelPromotion] = []
+    for each in spilling:
+        request = Request(
+            threads=threads or block_shape(block_threads(each, file)),
+            registers=registers,
+            dynamic_shared_bytes=dynamic_shared_bytes,
+        )
+        try:
+            cubin, result = promote_kernel(cubin, cubin.kernel(each.name), request)
+        except UsageError as error:
+            if error.code != "nothing_to_do" or len(spilling) == 1:
+                raise
+            continue
+        done.append(result)
+    if not done:
+        raise UsageError("there are no local spills", code="nothing_to_do", file=file)
+    written = cubin.to_bytes()
+    write_atomically(out, written)
+    body = {
+        "kernels": [each.to_dict() for each in done],
+        "output": input_entry(out, written),
+    }
+    report.emit(
+        text=lambda: "\n".join(summary(each) for each in done) + f"\nwritten: {out}\n",
+        json=lambda: dump_json(envelope(body, path=file, data=data)),
+    )
+    return 0
+
+
+def summary(done: KernelPromotion) -> str:
+    """What moved, what stayed, and what it costs."""
+    a, b, what = done.before, done.after, done.promotion
+    loads = sum(word.loads for word in what.promoted)
+    stores = sum(word.stores for word in what.promoted)
+    lines = [
+        f"{done.name}  ({done.threads} threads per block)",
+        f"  registers per thread   {a.registers_per_thread:>7} -> {b.registers_per_thread}",
+        f"  resident warps         {a.active_warps:>7} -> {b.active_warps}",
+        f"  static shared memory   {a.static_shared_bytes:>7} -> {b.static_shared_bytes} bytes",
+        f"  promoted               {len(what.promoted):>7} words of the frame "
+        f"({loads} loads, {stores} stores)",
+        f"  left in local memory   {what.local_accesses_left:>7} accesses",
+    ]
+    if what.demoted:
+        lines.append(f"  demoted to make room   {len(what.demoted):>7} values")
+    checks = ", ".join(f"{name} {result}" for name, result in done.verdict.checks.items())
+    lines.append(f"  checked                {checks}")
+    lines.extend(f"    for {assumption}" for assumption in done.verdict.assumptions)
+    return "\n".join(lines)

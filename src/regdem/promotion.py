@@ -1,0 +1,74 @@
+"""Promotion of one kernel of a cubin, proved: the form of `regdem/rewrite.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regdem.binary import Cubin, Kernel
+from regdem.errors import UnsupportedError
+from regdem.isa.table import supported_architectures
+from regdem.rewrite import KernelRewrite, Request, described, most_slots, prove_first
+from regdem.transform.promote import PromoteOptions, Promotion, promote
+
+
+@dataclass(frozen=True)
+class KernelPromotion(KernelRewrite):
+    """One proved promotion."""
+
+    promotion: Promotion
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, one entry of `kernels`."""
+        return {
+            **super().to_dict(),
+            "promoted": [
+                {
+                    "frame_offset_bytes": word.frame_offset_bytes,
+                    "slot": word.slot,
+                    "loads": word.loads,
+                    "stores": word.stores,
+                    "loop_depth": word.loop_depth,
+                }
+                for word in self.promotion.promoted
+            ],
+            "local_accesses_left": self.promotion.local_accesses_left,
+            "removed_instructions": self.promotion.removed_instructions,
+        }
+
+
+def promote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin, KernelPromotion]:
+    """Moves local spills of one kernel into shared memory, and proves the result.
+
+    `request.registers` (None: the kernel's own) is the count to stay within; the slots keep the
+    residency that it allows. Raises `UsageError`, `UnsupportedError` or `ProofError`.
+    """
+    if kernel.arch.rstrip("af") not in supported_architectures():
+        raise UnsupportedError(
+            f"{kernel.arch} code can be explained but not rewritten yet",
+            code="unsupported_architecture",
+            hint=f"rewrites work for {', '.join(supported_architectures())}",
+            kernel=kernel.name,
+        )
+    registers = request.registers or kernel.registers_per_thread
+    options = PromoteOptions(
+        threads=request.threads.threads,
+        most_slots=most_slots(kernel, request, registers),
+        registers=registers,
+    )
+    made: list[Promotion] = []
+
+    def way(options: PromoteOptions) -> Promotion:
+        made.append(promote(kernel, options))
+        return made[-1]
+
+    # Without room for a register more, part of the frame that fits less tightly may still do.
+    fewer = replace(options, most_slots=options.most_slots // 2)
+    new, rewrite, verdict = prove_first(
+        cubin, kernel, request, [lambda: way(options), lambda: way(fewer)]
+    )
+    done = described(kernel, request, rewrite, verdict)
+    promotion = next(p for p in made if p is rewrite)
+    return new, KernelPromotion(
+        done.name, done.before, done.after, rewrite, verdict, done.threads, promotion
+    )
