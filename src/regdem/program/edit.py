@@ -197,7 +197,8 @@ def _taken_in(program: Program, function: int) -> set[int] | None:
             if definition < 0:
                 found.add(register)
                 continue
-            source = _copied_register(program, definition)
+            copied = _stored_register if register >= _FRAME else _copied_register
+            source = copied(program, definition)
             if source is not None:
                 work.append((definition, source))
             elif program.code.table.forms[program.code.form[definition]].memory == "local":

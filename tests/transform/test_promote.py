@@ -1,0 +1,105 @@
+"""Promotion of spills: every result is proved by the checker, which shares no code with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regdem.analysis.frame import frame_of
+from regdem.binary.cubin import Cubin
+from regdem.binary.kernel import Kernel
+from regdem.check import Verdict, check_pair
+from regdem.errors import UnsupportedError, UsageError
+from regdem.isa.decode import decode
+from regdem.transform.demote import program_of
+from regdem.transform.promote import PromoteOptions, Promotion, promote
+
+THREADS = 256
+
+
+@pytest.fixture(scope="module")
+def cubin() -> Cubin:
+    data = (Path(__file__).parent / "data" / "spills.cubin").read_bytes()
+    return Cubin.parse(data, "spills.cubin")
+
+
+def run(cubin: Cubin, name: str, options: PromoteOptions) -> tuple[Promotion, Kernel, Verdict]:
+    kernel = cubin.kernel(name)
+    done = promote(kernel, options)
+    new = Cubin.parse(cubin.with_kernel(name, done.edit).to_bytes(), "new").kernel(name)
+    return done, new, check_pair(kernel, new, threads=options.threads)
+
+
+def names(kernel: Kernel) -> list[str]:
+    code = decode(kernel.code, kernel.arch)
+    return [code.table.forms[f].name for f in code.form.tolist()]
+
+
+@pytest.mark.parametrize("name", ["single", "twice", "dynamic"])
+def test_whole_frame_moves_and_is_proved(cubin: Cubin, name: str) -> None:
+    done, new, verdict = run(cubin, name, PromoteOptions(THREADS, 44))
+    assert not verdict.findings
+    assert done.local_accesses_left == 0
+    assert not {"LDL", "STL"} & set(names(new))
+    assert done.registers_per_thread == cubin.kernel(name).registers_per_thread
+    assert sum(w.loads + w.stores for w in done.promoted) == sum(
+        a.words for a in frame_of(program_of(cubin.kernel(name))).accesses
+    )
+
+
+@pytest.mark.parametrize("name", ["single", "dynamic"])
+@pytest.mark.parametrize("slots", [8, 11])
+def test_part_of_the_frame_moves_hottest_first(cubin: Cubin, name: str, slots: int) -> None:
+    done, new, verdict = run(cubin, name, PromoteOptions(THREADS, slots))
+    assert not verdict.findings
+    assert 0 < done.local_accesses_left < names(cubin.kernel(name)).count("LDL") * 3
+    assert done.slots <= slots
+    assert new.registers_per_thread <= cubin.kernel(name).registers_per_thread
+    left = {w.frame_offset_bytes for w in done.promoted}
+    assert all(w.loads + w.stores > 0 for w in done.promoted)
+    assert len(left) == len(done.promoted)
+
+
+def test_promotion_below_the_register_count(cubin: Cubin) -> None:
+    done, new, verdict = run(cubin, "single", PromoteOptions(128, 80, registers=20))
+    assert not verdict.findings
+    assert new.registers_per_thread <= 20
+    assert done.method == "promote+demote"
+    assert done.demoted
+
+
+def test_other_block_sizes_have_other_layouts(cubin: Cubin) -> None:
+    kernel = cubin.kernel("single")
+    done = promote(kernel, PromoteOptions(64, 40))
+    new = Cubin.parse(cubin.with_kernel("single", done.edit).to_bytes(), "new").kernel("single")
+    assert not check_pair(kernel, new, threads=64).findings
+    assert check_pair(kernel, new, threads=128).findings  # slots for 64 threads only
+
+
+def test_arrays_stay(cubin: Cubin) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        promote(cubin.kernel("array"), PromoteOptions(THREADS, 40))
+    assert caught.value.code == "frame_not_private"
+
+
+def test_nothing_to_promote(cubin: Cubin) -> None:
+    with pytest.raises(UsageError) as caught:
+        promote(cubin.kernel("plain"), PromoteOptions(THREADS, 40))
+    assert caught.value.code == "nothing_to_do"
+
+
+def test_no_slots(cubin: Cubin) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        promote(cubin.kernel("single"), PromoteOptions(THREADS, 0))
+    assert caught.value.code == "slots_do_not_fit"
+
+
+def test_frame_groups_hold_what_one_access_reaches(cubin: Cubin) -> None:
+    frame = frame_of(program_of(cubin.kernel("twice")))
+    assert not frame.reason
+    groups = frame.groups()
+    where = {place: k for k, group in enumerate(groups) for place in group}
+    for access in frame.accesses:
+        touched = {where[access.place_bytes + 4 * k] for k in range(access.words)}
+        assert len(touched) == 1
