@@ -36,11 +36,29 @@ def file_mask(packed: int, file: RegisterFile) -> int:
 def members(mask: int) -> list[int]:
     """The positions of the bits set in `mask`, ascending."""
     result: list[int] = []
-    while mask:
-        low = mask & -mask
-        result.append(low.bit_length() - 1)
-        mask ^= low
+    if mask.bit_count() <= 3:
+        while mask:
+            low = mask & -mask
+            result.append(low.bit_length() - 1)
+            mask ^= low
+        return result
+    for place, byte in enumerate(mask.to_bytes((mask.bit_length() + 7) // 8, "little")):
+        if byte:
+            if place >= len(_BYTE_MEMBERS):
+                _extend_byte_members(place)
+            result += _BYTE_MEMBERS[place][byte]
     return result
+
+
+_BYTE_MEMBERS: list[list[tuple[int, ...]]] = []
+"""The set positions of each value of each byte of a mask."""
+
+
+def _extend_byte_members(place: int) -> None:
+    for at in range(len(_BYTE_MEMBERS), place + 1):
+        _BYTE_MEMBERS.append(
+            [tuple(8 * at + k for k in range(8) if byte >> k & 1) for byte in range(256)]
+        )
 
 
 def _words(code: DecodedCode, rows: NDArray[np.bool_]) -> NDArray[np.uint64]:

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from regdem.analysis.bits import FILE_MASK, def_masks, members, use_masks
+from regdem.analysis.bits import FILE_BASE
 from regdem.analysis.forms import forms_of
 from regdem.analysis.loop_demand import LONG_LATENCY
-from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, RegisterFile
+from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, RegisterFile, Role
 from regdem.isa.table import Form
 from regdem.program.loops import Loop
 from regdem.program.program import Program
@@ -52,7 +52,10 @@ Hopper, an L1 hit for local; conservative guesses, as published microbenchmarks 
 _FIXED_CYCLES = {"fp64": 8, "imad_wide": 5, "hfma": 6, "mma": 24, "uniform": 10}
 _DEFAULT_FIXED_CYCLES = 4
 SCHEDULERS = 4
-_REGISTERS = FILE_MASK[RegisterFile.GPR] | FILE_MASK[RegisterFile.UGPR]
+_BASE: list[int] = [FILE_BASE[file] for file in RegisterFile]
+_DATA = FILE_BASE[RegisterFile.PRED]
+"""Positions below this are registers of the GPR and UGPR files."""
+_PLACES = 336
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,6 @@ class LoopParallelism:
     start_offset: int
     end_offset: int
     depth: int
-    innermost: bool
     instructions: int
     issue_cycles: int
     """Sum of the stall counts: what the schedule itself takes."""
@@ -93,17 +95,50 @@ class LoopParallelism:
 
 
 def loop_parallelism(program: Program, nest: tuple[Loop, ...]) -> tuple[LoopParallelism, ...]:
-    """Every reachable loop that does something, in order of address; inner ones included."""
+    """Every reachable innermost loop that does something, in order of address.
+
+    A turn of an outer loop is mostly turns of its inner ones, so its own figures would mislead.
+    """
     parents = {loop.parent for loop in nest}
     reachable = program.reachable
-    uses, defs = use_masks(program.code), def_masks(program.code)
-    forms = forms_of(program.code)
-    found = [
-        _loop(program, loop, index not in parents, forms, uses, defs)
+    chosen = [
+        loop
         for index, loop in enumerate(nest)
-        if loop.blocks & reachable and not is_padding(program, loop)
+        if index not in parents and loop.blocks & reachable and not is_padding(program, loop)
     ]
+    if not chosen:
+        return ()
+    forms = forms_of(program.code)
+    accesses = _accesses(program)
+    found = [_loop(program, loop, forms, accesses) for loop in chosen]
     return tuple(sorted(found, key=lambda loop: (loop.start_offset, loop.depth)))
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """Per instruction the registers of all files that it reads and writes, as packed positions."""
+
+    reads: list[list[int]]
+    writes: list[list[int]]
+
+
+def _accesses(program: Program) -> _Accesses:
+    code = program.code
+    reads: list[list[int]] = [[] for _ in range(len(code))]
+    writes: list[list[int]] = [[] for _ in range(len(code))]
+    instruction: list[int] = code.operand_instruction.tolist()
+    file_of: list[int] = code.operand_file.tolist()
+    start: list[int] = code.operand_register.tolist()
+    width_of: list[int] = code.operand_width.tolist()
+    role_of: list[int] = code.operand_role.tolist()
+    rows = zip(instruction, file_of, start, width_of, role_of, strict=True)
+    for i, file, register, width, role in rows:
+        first = _BASE[file] + register
+        if role & Role.READ:
+            reads[i].extend(range(first, first + width))
+        if role & Role.WRITE:
+            writes[i].extend(range(first, first + width))
+    return _Accesses(reads, writes)
 
 
 def is_padding(program: Program, loop: Loop) -> bool:
@@ -124,32 +159,29 @@ def result_cycles(form: Form) -> int:
 def _loop(
     program: Program,
     loop: Loop,
-    innermost: bool,
     forms: list[Form],
-    uses: list[int],
-    defs: list[int],
+    accesses: _Accesses,
 ) -> LoopParallelism:
     blocks = sorted((program.blocks[b].start, program.blocks[b].end) for b in loop.blocks)
     body = [i for start, end in blocks for i in range(start, end)]
     form_of = {i: forms[i] for i in body}
     cycles = {i: result_cycles(form) for i, form in form_of.items()}
     long_loads = {i for i, f in form_of.items() if f.reads_memory and f.memory in LONG_LATENCY}
-    path, recurrence = _paths(body, uses, defs, cycles)
+    path, recurrence = _paths(body, accesses, cycles)
     walk = _walk(program, body, cycles, long_loads)
     unit = {i: 1 if i in long_loads else 0 for i in body}
-    chain, _ = _paths(body, uses, defs, unit)
+    chain, _ = _paths(body, accesses, unit)
     return LoopParallelism(
         start_offset=blocks[0][0] * INSTRUCTION_BYTES,
         end_offset=blocks[-1][1] * INSTRUCTION_BYTES,
         depth=loop.depth,
-        innermost=innermost,
         instructions=len(body),
         issue_cycles=sum(program.code.stall[body].tolist()),
         warp_cycles=walk.cycles,
         memory_stall_cycles=walk.memory_stall,
         critical_path_cycles=path,
         recurrence_cycles=recurrence,
-        independent_chains=_chains(body, uses, defs),
+        independent_chains=_chains(body, accesses),
         loads=len(long_loads),
         loads_in_flight=walk.in_flight,
         load_chain=chain,
@@ -157,29 +189,37 @@ def _loop(
     )
 
 
-def _paths(
-    body: list[int], uses: list[int], defs: list[int], cycles: dict[int, int]
-) -> tuple[int, int]:
+def _paths(body: list[int], accesses: _Accesses, cycles: dict[int, int]) -> tuple[int, int]:
     """(longest path of one pass, cycles each further pass adds)."""
-    ready: dict[int, int] = {}
+    ready = [0] * _PLACES
     ends: list[int] = []
-    for _ in range(4):
-        end = ends[-1] if ends else 0
+    reads, writes = accesses.reads, accesses.writes
+    end = 0
+    for _ in range(3):
         for i in body:
-            start = max((ready.get(r, 0) for r in members(uses[i])), default=0)
-            done = start + cycles[i]
-            end = max(end, done)
-            for r in members(defs[i]):
+            done = cycles[i]
+            if reads[i]:
+                done += max([ready[r] for r in reads[i]])
+            if done > end:
+                end = done
+            for r in writes[i]:
                 ready[r] = done
         ends.append(end)
-    return ends[0], ends[3] - ends[2]
+    return ends[0], ends[2] - ends[1]
 
 
-def _chains(body: list[int], uses: list[int], defs: list[int]) -> int:
-    """Connected parts of the dependence graph of one pass, induction variables taken away."""
-    inductive = {
-        i for i in body if uses[i] & defs[i] & _REGISTERS and not _feeds_others(i, body, uses, defs)
-    }
+def _chains(body: list[int], accesses: _Accesses) -> int:
+    """Connected parts of the dependence graph of one pass, induction variables taken away.
+
+    An induction variable is an instruction that updates its own result and otherwise reads only
+    what the loop doesn't write.
+    """
+    reads = {i: {r for r in accesses.reads[i] if r < _DATA} for i in body}
+    writes = {i: {r for r in accesses.writes[i] if r < _DATA} for i in body}
+    written: set[int] = set()
+    for i in body:
+        written |= writes[i]
+    inductive = {i for i in body if reads[i] & writes[i] and not (reads[i] - writes[i]) & written}
     parent = {i: i for i in body}
 
     def find(x: int) -> int:
@@ -191,20 +231,14 @@ def _chains(body: list[int], uses: list[int], defs: list[int]) -> int:
     writer: dict[int, int] = {}
     linked: set[int] = set()
     for i in body:
-        for r in members(uses[i] & _REGISTERS):
+        for r in reads[i]:
             source = writer.get(r)
             if source is not None and source not in inductive and i not in inductive:
                 parent[find(i)] = find(source)
                 linked |= {i, source}
-        for r in members(defs[i] & _REGISTERS):
+        for r in writes[i]:
             writer[r] = i
     return max(1, len({find(i) for i in linked}))
-
-
-def _feeds_others(i: int, body: list[int], uses: list[int], defs: list[int]) -> bool:
-    """Whether something that `i` reads, besides what it updates, is written in the loop."""
-    other = uses[i] & ~defs[i] & _REGISTERS
-    return any(defs[j] & other for j in body)
 
 
 @dataclass

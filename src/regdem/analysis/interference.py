@@ -19,25 +19,29 @@ Not claimed: that `colours` is the least possible. Colouring with tuples is NP-h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
-from regdem.analysis.bits import members
 from regdem.analysis.webs import STACK_POINTER, Webs
 
 REGISTER_LIMIT = 255
+EXHAUSTIVE_GROUPS = 4000
+"""Above so many groups only the cheap orders are tried."""
 _EVEN = int("01" * 128, 2)
 _ODD = _EVEN << 1
 
 
 @dataclass(frozen=True)
 class Interference:
-    """Webs as nodes; `neighbours[w]` is a mask over webs."""
+    """Webs as nodes; `neighbours[w]` are the webs that may not share a register with `w`.
+
+    `clique` is the most webs that hold a register at one point: no colouring needs fewer.
+    """
 
     webs: Webs
-    neighbours: tuple[int, ...]
+    neighbours: tuple[frozenset[int], ...]
+    clique: int
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
@@ -47,11 +51,11 @@ class Interference:
     @cached_property
     def edges(self) -> int:
         """Pairs of webs that may not share a register."""
-        return sum(mask.bit_count() for mask in self.neighbours) // 2
+        return sum(map(len, self.neighbours)) // 2
 
     def edge_list(self) -> list[tuple[int, int]]:
         """The pairs (a, b), a < b, in order."""
-        return [(a, b) for a in self.nodes for b in members(self.neighbours[a] >> a << a) if a < b]
+        return [(a, b) for a in self.nodes for b in sorted(self.neighbours[a]) if a < b]
 
     def to_dot(self, names: dict[int, str] | None = None) -> str:
         """The graph in DOT; `names` labels webs (default: the register it had)."""
@@ -89,48 +93,47 @@ def interference(webs: Webs) -> Interference:
     for web in webs.webs:
         starts.extend((first, last, web.index) for first, last in intervals(web.points))
     starts.sort()
-    neighbours = [0] * len(webs.webs)
+    neighbours: list[set[int]] = [set() for _ in webs.webs]
     ends: dict[int, list[int]] = {}
     for _first, last, web in starts:
         ends.setdefault(last, []).append(web)
     closing = sorted(ends)
-    live, k = 0, 0
+    live: set[int] = set()
+    most = k = 0
     for first, _last, web in starts:
         while k < len(closing) and closing[k] < first:
-            for gone in ends[closing[k]]:
-                live &= ~(1 << gone)
+            live.difference_update(ends[closing[k]])
             k += 1
-        neighbours[web] |= live
-        live |= 1 << web
-    for web, mask in enumerate(list(neighbours)):
-        for other in members(mask):
-            neighbours[other] |= 1 << web
-    for web in range(len(neighbours)):
-        neighbours[web] &= ~(1 << web)
-    return Interference(webs, tuple(neighbours))
+        mine = neighbours[web]
+        for other in live - mine:
+            mine.add(other)
+            neighbours[other].add(web)
+        live.add(web)
+        most = max(most, len(live))
+    return Interference(webs, tuple(map(frozenset, neighbours)), most)
 
 
 def intervals(points: int) -> list[tuple[int, int]]:
     """The runs of set bits as (first, last), ascending."""
-    if not points:
-        return []
-    low = (points & -points).bit_length() - 1
-    shifted = points >> low
-    size = (shifted.bit_length() + 7) // 8
-    bits = np.unpackbits(
-        np.frombuffer(shifted.to_bytes(size, "little"), dtype=np.uint8), bitorder="little"
-    )
-    edges = np.flatnonzero(np.diff(bits, prepend=0, append=0)) + low
-    return list(zip(edges[0::2].tolist(), (edges[1::2] - 1).tolist(), strict=True))
+    found: list[tuple[int, int]] = []
+    at = 0
+    while points:
+        gap = (points & -points).bit_length() - 1
+        points >>= gap
+        at += gap
+        run = ((points + 1) & -(points + 1)).bit_length() - 1
+        found.append((at, at + run - 1))
+        points >>= run
+        at += run
+    return found
 
 
 def colour(graph: Interference) -> Colouring:
     """The best of several greedy colourings, and of the one the code came with."""
     solver = _Solver(graph)
     best = as_allocated(graph)
-    floor = clique(graph)
     for order in solver.orders():
-        if best.colours <= floor:
+        if best.colours <= graph.clique:
             break
         found, left = solver.assign(order, REGISTER_LIMIT)
         if not left and found.colours < best.colours:
@@ -142,20 +145,6 @@ def as_allocated(graph: Interference) -> Colouring:
     """The colouring the code came with: every web in its own register."""
     register_of = {w: graph.webs.webs[w].register for w in graph.nodes}
     return Colouring(register_of, max(register_of.values(), default=-1) + 1)
-
-
-def clique(graph: Interference) -> int:
-    """The most webs that hold a register at one point: no colouring needs fewer registers."""
-    steps: dict[int, int] = {}
-    for web in graph.webs.webs:
-        for first, last in intervals(web.points):
-            steps[first] = steps.get(first, 0) + 1
-            steps[last + 1] = steps.get(last + 1, 0) - 1
-    most = held = 0
-    for point in sorted(steps):
-        held += steps[point]
-        most = max(most, held)
-    return most
 
 
 def fit(graph: Interference, registers: int) -> Fit:
@@ -190,40 +179,40 @@ class _Solver:
             for k in self.groups
             if any(webs.webs[w].register == STACK_POINTER for w in webs.groups[k].webs)
         }
-        self.near = {k: self._near(k) for k in self.groups}
+        self.group_of = [web.group for web in webs.webs]
 
     def _held(self, web: int) -> bool:
         return bool(self.graph.webs.webs[web].points)
 
     def _near(self, group: int) -> set[int]:
-        webs = self.graph.webs
-        mask = 0
-        for w in webs.groups[group].webs:
-            mask |= self.graph.neighbours[w]
-        found = {webs.webs[w].group for w in members(mask)}
+        group_of = self.group_of
+        found = {
+            group_of[other]
+            for w in self.graph.webs.groups[group].webs
+            for other in self.graph.neighbours[w]
+        }
         found.discard(group)
         return found
 
-    def orders(self) -> list[list[int]]:
-        """Orders in which to give out numbers; R1 first in each."""
+    def orders(self) -> Iterator[list[int]]:
+        """Orders in which to give out numbers, R1 first in each; the cheap ones come first."""
         webs = self.graph.webs
         first = {
             k: min(_lowest(webs.webs[w].points) for w in webs.groups[k].webs if self._held(w))
             for k in self.groups
         }
-        candidates = [
-            self._smallest_last(),
-            sorted(self.groups, key=lambda k: (first[k], -self.size[k])),
-            sorted(self.groups, key=lambda k: (-self.size[k], first[k])),
-        ]
-        return [
-            [k for k in order if k in self.fixed] + [k for k in order if k not in self.fixed]
-            for order in candidates
-        ]
+        yield self._fixed_first(sorted(self.groups, key=lambda k: (first[k], -self.size[k])))
+        yield self._fixed_first(sorted(self.groups, key=lambda k: (-self.size[k], first[k])))
+        if len(self.groups) <= EXHAUSTIVE_GROUPS:
+            yield self._fixed_first(self._smallest_last())
+
+    def _fixed_first(self, order: list[int]) -> list[int]:
+        return [k for k in order if k in self.fixed] + [k for k in order if k not in self.fixed]
 
     def _smallest_last(self) -> list[int]:
         """Remove the group with the fewest blocked positions again and again; colour in reverse."""
-        weight = {k: sum(self.size[o] for o in self.near[k]) for k in self.groups}
+        near = {k: self._near(k) for k in self.groups}
+        weight = {k: sum([self.size[o] for o in near[k]]) for k in self.groups}
         buckets: dict[int, set[int]] = {}
         for k, w in weight.items():
             buckets.setdefault(w, set()).add(k)
@@ -237,7 +226,7 @@ class _Solver:
             buckets[level].discard(k)
             removed.add(k)
             order.append(k)
-            for other in self.near[k]:
+            for other in near[k]:
                 if other in removed:
                     continue
                 buckets[weight[other]].discard(other)
@@ -252,6 +241,7 @@ class _Solver:
         webs = self.graph.webs
         base: dict[int, int] = {}
         register_of: dict[int, int] = {}
+        bit_of = [0] * len(webs.webs)
         left: list[int] = []
         top = 0
         for k in order:
@@ -260,10 +250,8 @@ class _Solver:
             for w in group.webs:
                 offset = self.offset[w]
                 blocked = 0
-                for other in members(self.graph.neighbours[w]):
-                    register = register_of.get(other)
-                    if register is not None:
-                        blocked |= 1 << register
+                for other in self.graph.neighbours[w]:
+                    blocked |= bit_of[other]
                 taken |= blocked >> offset
             place = self._place(k, group.alignment, taken, top, limit)
             if place is None:
@@ -272,6 +260,7 @@ class _Solver:
             base[k] = place
             for w in group.webs:
                 register_of[w] = place + self.offset[w]
+                bit_of[w] = 1 << register_of[w]
                 if self._held(w):
                     top = max(top, register_of[w] + 1)
         return Colouring(register_of, top), tuple(sorted(left))

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from regdem.analysis.bits import FILE_MASK, members
 from regdem.analysis.liveness import Liveness
 from regdem.isa.decoded import RegisterFile, Role
-from regdem.program.program import Program
+from regdem.program.program import Block, Program
 
 STACK_POINTER = 1
 
@@ -158,6 +158,7 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
 
     rows = _gpr_rows(program)
     node_of_row: dict[int, list[int]] = {}
+    at_exit: dict[int, dict[int, int]] = {}
     killing = ((code.guard == 7) & ~code.guard_negated).tolist()
     for block in program.blocks:
         whole_node = in_functions if block.function else everywhere
@@ -166,8 +167,10 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
         gpr = FILE_MASK[RegisterFile.GPR] if not block.function else touched | whole
         current: dict[int, int] = {}
         since: dict[int, int] = {}
+        inherited = _inherited(program, block, at_exit)
         for r in members(live.before[block.start] & gpr):
-            current[r] = placeholder(block.index, r)
+            node = inherited.get(r, -1)
+            current[r] = node if node >= 0 else placeholder(block.index, r)
             since[r] = 2 * block.start
         for i in range(block.start, block.end):
             before, after = live.before[i] & gpr, live.after[i] & gpr
@@ -176,7 +179,12 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
             if mine is None and before == after and not calls:
                 continue
             old_at_call = dict(current) if calls else current
-            old = dict(current) if mine else current
+            old = {
+                r: current[r]
+                for _row, register, width, _role, _align in mine or ()
+                for r in range(register, register + width)
+                if r in current
+            }
             for row, register, width, role, _align in mine or ():
                 if role & Role.READ:
                     node_of_row[row] = [
@@ -228,12 +236,33 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                             intervals.append((current.pop(r), since.pop(r), 2 * i))
                         if r not in current:
                             current[r], since[r] = shared[r], 2 * i + 1
+        at_exit[block.index] = current
+        joining = [
+            (s, live.before[program.blocks[s].start])
+            for s in block.successors
+            if not _inherits(program.blocks[s], block.index)
+        ]
         for r, node in current.items():
             intervals.append((node, since[r], 2 * block.end - 1))
-            for s in block.successors:
-                if (live.before[program.blocks[s].start] >> r) & 1:
+            for s, wanted in joining:
+                if (wanted >> r) & 1:
                     union.join(node, placeholder(s, r))
     return _assemble(program, live, union, register_of, intervals, node_of_row, rows, in_functions)
+
+
+def _inherits(block: Block, predecessor: int) -> bool:
+    """Whether the block has that one predecessor, walked before it: its values are the same."""
+    return block.predecessors == (predecessor,) and predecessor < block.index
+
+
+def _inherited(
+    program: Program, block: Block, at_exit: dict[int, dict[int, int]]
+) -> dict[int, int]:
+    """What the only predecessor left, where there is one and it was walked; else nothing."""
+    if len(block.predecessors) != 1 or block.index == int(program.block_of[0]):
+        return {}
+    predecessor = block.predecessors[0]
+    return at_exit[predecessor] if _inherits(block, predecessor) else {}
 
 
 _Row = tuple[int, int, int, int, int]
@@ -328,9 +357,7 @@ def _assemble(
         registers = [result[w].register for w in names]
         for w in names:
             result[w].group = len(groups)
-        groups.append(
-            Group(tuple(names), strict.get(root, 1), min(registers), max(registers))
-        )
+        groups.append(Group(tuple(names), strict.get(root, 1), min(registers), max(registers)))
     return Webs(tuple(result), tuple(groups), of_row)
 
 

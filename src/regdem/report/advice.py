@@ -39,7 +39,7 @@ def next_cliff(report: KernelReport) -> Cliff | None:
 
 def main_loops(analysis: CodeAnalysis) -> list[LoopParallelism]:
     """The innermost loops at the greatest depth: where the time is, as far as the code says."""
-    inner = [loop for loop in analysis.parallelism if loop.innermost]
+    inner = analysis.parallelism
     deepest = max((loop.depth for loop in inner), default=0)
     return [loop for loop in inner if loop.depth == deepest]
 

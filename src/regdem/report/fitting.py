@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regdem.analysis.interference import clique, fit, interference
+from regdem.analysis.interference import fit, interference
 from regdem.analysis.liveness import liveness
 from regdem.analysis.webs import webs
 from regdem.binary.kernel import Kernel
@@ -33,7 +33,7 @@ def fits(kernel: Kernel, registers: int) -> dict[str, Any] | None:
     graph = interference(split)
     usable = registers - ALLOCATION_EXTRA
     answer = fit(graph, usable)
-    most = clique(graph)
+    most = graph.clique
     return {
         "registers": registers,
         "fits": answer.fits,

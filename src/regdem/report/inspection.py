@@ -40,6 +40,7 @@ from regdem.report.values import peak_values
 ALLOCATION_EXTRA = 2
 """Registers per thread beyond the highest number used + 1 that every count includes (measured)."""
 FAR_BELOW = 8
+_LOADED = ("global", "generic", "shared")
 
 
 def inspect_kernel(
@@ -145,7 +146,7 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
         parallelism=loop_parallelism(program, nest),
         mix=instruction_mix(program),
         calls=len(program.callee),
-        repeated_line=repeated_line(kernel, program),
+        repeated_line=repeated_line(kernel, program, {site.instruction for site in found.sites}),
     )
 
 
@@ -176,16 +177,17 @@ def instruction_mix(program: Program) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def repeated_line(kernel: Kernel, program: Program) -> tuple[str, int] | None:
+def repeated_line(kernel: Kernel, program: Program, excluded: set[int]) -> tuple[str, int] | None:
     """The source line with the most copies of its loads; None without line information.
 
-    A line may have loads of several forms; the rarest form counts.
+    A line may have loads of several forms; the rarest form counts. `excluded` instructions, fills
+    of spilled values, are nobody's source.
     """
     if not kernel.lines:
         return None
     per_line: dict[SourceLine, Counter[int]] = {}
     for i, form in enumerate(forms_of(program.code)):
-        if form.reads_memory and form.memory in ("global", "generic", "shared"):
+        if form.reads_memory and form.memory in _LOADED and i not in excluded:
             line = _line(kernel, INSTRUCTION_BYTES * i)
             if line is not None:
                 per_line.setdefault(line, Counter())[form.index] += 1

@@ -57,14 +57,13 @@ def _code(report: KernelReport, analysis: CodeAnalysis) -> list[str]:
     lines += _spills(analysis)
     warps = report.occupancy.active_warps if report.occupancy else None
     for loop in analysis.parallelism:
-        if loop.innermost:
-            lines.append(
-                f"  loop         0x{loop.start_offset:04x}-0x{loop.end_offset:04x} depth "
-                f"{loop.depth}: {loop.instructions} instructions, {loop.loads} loads, "
-                f"{loop.loads_in_flight} in flight at the first wait, "
-                f"{loop.independent_chains} independent chains, about {loop.warp_cycles} cycles "
-                f"a turn; {loop.warps_needed} warps cover it: limited by {loop.limited_by(warps)}"
-            )
+        lines.append(
+            f"  loop         0x{loop.start_offset:04x}-0x{loop.end_offset:04x} depth "
+            f"{loop.depth}: {loop.instructions} instructions, {loop.loads} loads, "
+            f"{loop.loads_in_flight} in flight at the first wait, "
+            f"{loop.independent_chains} independent chains, about {loop.warp_cycles} cycles "
+            f"a turn; {loop.warps_needed} warps cover it: limited by {loop.limited_by(warps)}"
+        )
     return lines
 
 
