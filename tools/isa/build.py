@@ -32,7 +32,7 @@ MEMORY = {
     "TEX": "texture r", "TLD": "texture r", "TLD4": "texture r", "TMML": "texture r", "TXD": "texture r",
     "TXQ": "texture r", "SULD": "surface r", "SUST": "surface w", "SURED": "surface rw",
     "SUATOM": "surface rw", "BAR": "other rw", "UCGABAR_ARV": "other rw", "UCGABAR_WAIT": "other rw",
-    "MATCH": "none", "GETLMEMBASE": "none",
+    "MATCH": "none", "GETLMEMBASE": "none", "LDGMC": "global r",
 }  # fmt: skip
 CONTROL = {
     "BRA": "branch", "BRX": "indirect", "JMX": "indirect", "JMP": "branch", "EXIT": "exit",
@@ -55,7 +55,9 @@ def latency(name: str, text: str, op: int, variable: bool) -> str:
     if variable:
         if memory and memory != "none":
             return f"memory_{memory}"
-        return {"MUFU": "mufu", "SHFL": "shuffle", "S2R": "special", "S2UR": "special"}.get(name, "variable")
+        return {"MUFU": "mufu", "SHFL": "shuffle", "S2R": "special", "S2UR": "special"}.get(
+            name, "variable"
+        )
     if name in ("IMAD", "UIMAD") and (".WIDE" in text or ".HI" in text):
         return "imad_wide" if name == "IMAD" else "uniform"
     if name == "HFMA2" and ".MMA" in text:
@@ -88,8 +90,80 @@ FORCED = {
 }
 
 
+# Branches whose form decides the flow, not only the operands: (bits, text, operands, displacement,
+# falls through). BRA.DIV and BRA.CONV go on to the next instruction where the warp does not diverge
+# or converge, whatever their guard; WARPSYNC jumps only with .COLLECTIVE (bit 86).
+FLOW = {
+    0x947: (
+        ({91: 0, 33: 0}, "BRA P2, `(.L)", ("PRED 12 1 1", "PRED 87 1 1"), "branch", False),
+        ({91: 0, 33: 1}, "BRA.CONV `(.L)", ("PRED 12 1 1", "PRED 87 1 1"), "branch", True),
+        ({91: 1}, "BRA.DIV UR4, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "UGPR 24 1 1"), "branch", True),
+    ),
+    0x547: (({}, "BRA.U UP0, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "UPRED 24 1 1"), "branch", False),),
+    0x348: (
+        ({86: 0}, "WARPSYNC R4", ("PRED 12 1 1", "GPR 24 1 1"), "", False),
+        ({86: 1}, "WARPSYNC.COLLECTIVE R4, `(.L)", ("PRED 12 1 1", "GPR 24 1 1"), "branch", False),
+    ),
+    0x948: (
+        ({86: 0}, "WARPSYNC.ALL", ("PRED 12 1 1",), "", False),
+        ({86: 1}, "WARPSYNC.COLLECTIVE `(.L)", ("PRED 12 1 1",), "branch", False),
+    ),
+}  # fmt: skip
+
+
+# Predicates moved by an immediate mask (bits 32 to 38), which the life-range columns leave out:
+# P2R reads them, R2P writes them.
+IMPLICIT = {0x803: "PRED r 32 7", 0x804: "PRED w 32 7"}
+
+
 # Operands of an operation (bits 0-8) that are printed only when used, and rarely are.
 HIDDEN = {0x025: ("PRED 81 2 1",), 0x027: ("PRED 81 2 1",)}
+
+
+# Left out, so that kernels with them are refused: their operands stay in flight until
+# WARPGROUP.DEPBAR, and their predicate is stored inverted (7 is UP0), which no operand row can say.
+OMITTED = {"HGMMA", "IGMMA", "QGMMA", "BGMMA"}
+
+# Rare in the corpora; they read their sources late like every other access to memory.
+VARIABLE = {"STSM", "ARRIVES"}
+
+# Operations whose widths depend on many modifier bits (texture dimensions and masks, matrix sizes,
+# types of atomics): a form covers only what was seen in all of these bits, so that an unseen variant
+# stays outside the table instead of being guessed.
+_HIGH = (*range(72, 81), *range(84, 87), *range(91, 105))
+EXACT: dict[str, tuple[int, ...]] = {
+    **{n: (*range(46, 64), *_HIGH) for n in ("TEX", "TLD", "TLD4", "TXD", "TXQ", "TMML")},
+    **{n: (*range(46, 64), *_HIGH) for n in ("SULD", "SUST", "SURED", "SUATOM")},
+    **dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG", "UTMAPF", "UTMACCTL"), _HIGH),
+    **dict.fromkeys(
+        ("UBLKCP", "UBLKRED", "UBLKPF", "SYNCS", "STAS", "REDAS", "ARRIVES", "RPCMOV"), _HIGH
+    ),
+    **{n: (*range(73, 76), *range(87, 93)) for n in ("LDGMC", "STSM", "LDSM")},
+    **{n: (*range(73, 76), 91) for n in ("ATOMG", "ATOMS", "ATOM", "REDG", "RED")},
+}
+_FIELD_BITS = {"GPR": 8, "UGPR": 6, "PRED": 4, "UPRED": 4}  # a predicate's negation follows it
+
+
+def exact(
+    name: str, samples: list[tuple[tuple[int, int], str, tuple[str, ...]]]
+) -> list[tuple[dict[int, int], str, tuple[str, ...]]]:
+    """One leaf for each combination of the operation's modifier bits that was seen."""
+    taken = {
+        int(row.split()[1]) + k
+        for _, _, rows in samples
+        for row in rows
+        for k in range(_FIELD_BITS[row.split()[0]])
+    }
+    chosen = [b for b in EXACT[name] if b not in taken]
+    seen: dict[tuple[int, ...], list[tuple[tuple[int, int], str, tuple[str, ...]]]] = {}
+    for sample in samples:
+        seen.setdefault(tuple(bits(sample[0], b) for b in chosen), []).append(sample)
+    leaves: list[tuple[dict[int, int], str, tuple[str, ...]]] = []
+    for key, group in seen.items():
+        here = dict(zip(chosen, key, strict=True))
+        for match, text, layout in split(group):
+            leaves.append(({**here, **match}, text, layout))
+    return leaves
 
 
 def forced(op: int) -> list[tuple[tuple[int, int], str, tuple[str, ...]]]:
@@ -131,12 +205,14 @@ def split(
     if len(layouts) == 1:
         return [({}, samples[0][1], samples[0][2])]
     best: tuple[float, int] | None = None
-    fields = {int(r.split()[1]) for s in samples for r in s[2]}
+    fields = {(int(b), _FIELD_BITS[f]) for s in samples for f, b, *_ in (r.split() for r in s[2])}
     sized = re.sub(r"^@!?U?P\w+\s+", "", samples[0][1]).split()[0].split(".")[0] in MEMORY
-    for bit in sorted(set(CANDIDATE_BITS), key=lambda b: (not (sized and b in SIZE_BITS), b < 64, b)):
+    for bit in sorted(
+        set(CANDIDATE_BITS), key=lambda b: (not (sized and b in SIZE_BITS), b < 64, b)
+    ):
         if sized and bit < 72:
             continue
-        if any(f <= bit < f + (8 if f in (16, 24, 32, 64) else 3) for f in fields):
+        if any(first <= bit < first + width for first, width in fields):
             continue
         sides = (
             [s for s in samples if not bits(s[0], bit)],
@@ -179,11 +255,13 @@ def main() -> None:
         by_op[word[0] & 0xFFF].append((word, text, tuple(rows)))
     for op in FORCED:
         by_op[op] = []
+    for op in FLOW:
+        by_op.setdefault(op, [])
     signals = json.loads(Path(scoreboards).read_text())
     variable_names: set[str] = set()
     names: dict[int, str] = {}
     for op, samples in by_op.items():
-        samples = samples or forced(op)
+        samples = samples or forced(op) or [((op, 0), FLOW[op][0][1], ())]
         names[op] = re.sub(r"^@!?U?P\w+\s+", "", samples[0][1]).split()[0].split(".")[0]
         counts = signals.get(f"0x{op:03x}", [0, 0, 0, 0])
         if counts[1] or counts[2]:
@@ -191,9 +269,17 @@ def main() -> None:
     rows: list[str] = []
     for op in sorted(by_op):
         name = names[op]
+        if name in OMITTED:
+            continue
         counts = signals.get(f"0x{op:03x}", [0, 0, 0, 0])
         variable = bool(counts[1] or counts[2]) or (name in variable_names and name in MEMORY)
-        for match, text, layout in split(complete(by_op[op] + forced(op))):
+        variable |= name in VARIABLE
+        samples = complete(by_op[op] + forced(op)) if by_op[op] or forced(op) else []
+        if op in FLOW:
+            leaves = [(dict(m), t, tuple(sorted(rows))) for m, t, rows, _, _ in FLOW[op]]
+        else:
+            leaves = exact(name, samples) if name in EXACT else split(samples)
+        for match, text, layout in leaves:
             operands = sorted(
                 (f"{f} {b} {ROLES[int(r)]} {w} {alignment(int(w))}"
                  for f, b, r, w in (row.split() for row in layout)),
@@ -212,9 +298,9 @@ def main() -> None:
             displacement = ""
             if name == "CALL" and op in (0x344,):
                 control, displacement = "call_register", "branch"
-            elif name == "CALL" and op == 0x944:
-                displacement = "branch"
-            elif name in ("BRA", "RET", "BRX", "WARPSYNC") and op in (0x947, 0x950, 0x949, 0x948):
+            elif (name == "CALL" and op == 0x944) or (
+                name in ("BRA", "RET", "BRX", "WARPSYNC") and op in (0x950, 0x949)
+            ):
                 displacement = "branch"
             elif name == "BSSY":
                 displacement = "bssy"
@@ -222,8 +308,13 @@ def main() -> None:
                 displacement = "lepc"
             elif name == "CALL":
                 control = "call_register"
-            if name == "WARPSYNC" and not displacement:
-                control = "other"
+            if op in FLOW:
+                displacement, falls = next(
+                    (d, f) for m, t, _, d, f in FLOW[op] if (m, t) == (match, text)
+                )
+                flags += ["falls_through"] if falls else []
+                if name == "WARPSYNC":
+                    control = "warpsync" if displacement else "none"
             row: dict[str, object] = {"opcode": f"0x{op:03x}", "name": name, "operands": operands}
             if match:
                 row["match"] = {str(b): v for b, v in sorted(match.items())}
@@ -233,6 +324,8 @@ def main() -> None:
                 row["control"] = control
             if displacement:
                 row["displacement"] = displacement
+            if op in IMPLICIT:
+                row["implicit"] = [IMPLICIT[op]]
             row["latency"] = latency(name, text, op, variable)
             if flags:
                 row["flags"] = " ".join(flags)

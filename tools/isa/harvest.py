@@ -66,7 +66,9 @@ def named(words: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     out, roots = sys.argv[1], sys.argv[2:]
-    files = [p for r in roots for p in ([Path(r)] if Path(r).is_file() else Path(r).rglob("*.cubin"))]
+    files = [
+        p for r in roots for p in ([Path(r)] if Path(r).is_file() else Path(r).rglob("*.cubin"))
+    ]
     table: dict[bytes, list[Any]] = {}
     total = 0
     for path in sorted(files):

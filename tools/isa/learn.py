@@ -25,10 +25,10 @@ from probe import FILES, Answer, Prober
 Word = tuple[int, int]
 GPR_BITS = (16, 24, 32, 64)
 UGPR_BITS = (16, 24, 32, 40, 64)
-PRED_BITS = (12, 16, 68, 77, 81, 84, 87)
+PRED_BITS = (12, 16, 24, 68, 77, 81, 84, 87)
 CONTROL_FREE = ((1 << 21) - 1) << 41
 IDLE_CONTROL = (15 << 41) | (7 << 46) | (7 << 49)  # stall 15, no scoreboards, no waits
-BRANCHES = {0x947, 0x944, 0x344, 0x950, 0x949, 0x948, 0x945, 0x94A, 0x94E}
+BRANCHES = {0x947, 0x547, 0x348, 0x944, 0x344, 0x950, 0x949, 0x948, 0x945, 0x94A, 0x94E}
 
 
 def get(word: Word, bit: int, width: int) -> int:
@@ -55,14 +55,22 @@ def normal(word: Word) -> Word:
 
 def names(text: str, prefix: str, number: int, last: int) -> bool:
     """Whether the text names that register; the file's last number is written with a Z or T."""
-    token = f"{prefix}{number}" if number != last else prefix[:-1] + ("PT" if prefix[-1] == "P" else "RZ")
+    token = (
+        f"{prefix}{number}"
+        if number != last
+        else prefix[:-1] + ("PT" if prefix[-1] == "P" else "RZ")
+    )
     return re.search(rf"(?<![A-Z0-9]){token}(?![0-9A-Z])", text) is not None
 
 
 def probes(word: Word, text: str) -> list[tuple[str, int, int, Word]]:
     """(file, bit, planted value, word) for every field whose value the text names."""
     taken = {get(word, b, 8) for b in GPR_BITS}
-    free = [v for v in (64, 128, 16, 96, 160, 192, 208, 32) if not any(v - 8 <= t < v + 16 for t in taken)]
+    free = [
+        v
+        for v in (64, 128, 16, 96, 160, 192, 208, 32)
+        if not any(v - 8 <= t < v + 16 for t in taken)
+    ]
     result: list[tuple[str, int, int, Word]] = []
     for bit in GPR_BITS:
         if not names(text, "R", get(word, bit, 8), 255):
@@ -93,7 +101,9 @@ def run_at(moved: frozenset[int], value: int) -> int:
     return width
 
 
-def layout(asked: list[tuple[str, int, int, Word]], answers: list[Answer | None]) -> tuple[str, ...]:
+def layout(
+    asked: list[tuple[str, int, int, Word]], answers: list[Answer | None]
+) -> tuple[str, ...]:
     """The layout as sorted strings `FILE bit role width`."""
     by_field: dict[tuple[str, int], list[tuple[int, Answer]]] = defaultdict(list)
     for (kind, bit, value, _), answer in zip(asked, answers, strict=True):
@@ -104,7 +114,9 @@ def layout(asked: list[tuple[str, int, int, Word]], answers: list[Answer | None]
         if len(pair) != 2:
             continue
         (v1, a1), (v2, a2) = pair
-        for name in (("GPR",) if kind == "GPR" else ("UGPR",) if kind == "UGPR" else ("PRED", "UPRED")):
+        for name in (
+            ("GPR",) if kind == "GPR" else ("UGPR",) if kind == "UGPR" else ("PRED", "UPRED")
+        ):
             f = FILES.index(name)
             widths: list[int] = []
             for s1, s2 in ((a1.reads[f], a2.reads[f]), (a1.writes[f], a2.writes[f])):
@@ -141,7 +153,9 @@ def main() -> None:
         samples += chosen
         for base in random.sample(chosen, min(2, len(chosen))):
             if op not in BRANCHES and flips:
-                samples += [put(base, b, 1, 1 - get(base, b, 1)) for b in [*range(72, 81), *range(91, 105)]]
+                samples += [
+                    put(base, b, 1, 1 - get(base, b, 1)) for b in [*range(72, 81), *range(91, 105)]
+                ]
     print(f"{len(samples)} words to probe", flush=True)
 
     def work(chunk: list[Word]) -> list[tuple[Word, str, tuple[str, ...]]]:
@@ -162,7 +176,10 @@ def main() -> None:
             if k % 20 == 0:
                 print(f"{k} of {len(chunks)}", flush=True)
     Path(out).write_text(
-        json.dumps([[f"{w[0]:016x}", f"{w[1]:016x}", text, list(rows)] for w, text, rows in learned], indent=0)
+        json.dumps(
+            [[f"{w[0]:016x}", f"{w[1]:016x}", text, list(rows)] for w, text, rows in learned],
+            indent=0,
+        )
     )
     print(f"{len(learned)} legal words")
 

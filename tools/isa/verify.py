@@ -1,6 +1,7 @@
 """Compares the decoder's operands with the disassembler's life-range columns, per instruction.
 
-    python tools/isa/verify.py [--cache DIR] [--nvdisasm PATH] [--part K/N] CUBIN_OR_DIR...
+    python tools/isa/verify.py [--cache DIR] [--nvdisasm PATH] [--part K/N] [--samples OUT.npz]
+                               CUBIN_OR_DIR...
 
 For every instruction and register file (GPR, UGPR, PRED, UPRED) the registers read and written
 according to `regdem.isa.decode` must equal the marks that `nvdisasm -hex -c -lrm narrow` prints.
@@ -9,7 +10,8 @@ and counted. Instructions outside the table are counted by operation and named. 
 1 if anything disagrees.
 
 The disassembler is slow, the decoder is not: with `--cache` its marks are kept, one file a cubin,
-so that a new table is verified against the same marks in seconds.
+so that a new table is verified against the same marks in seconds. `--samples` writes the words that
+are not in the table or disagree, as input for `learn.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ from probe import FILES
 
 from regdem.analysis.bits import FILE_BASE, def_words, use_words
 from regdem.isa import RegisterFile, decode
+from regdem.isa.decoded import IMPLICIT
 
 WORDS = 6  # 64-bit words of a packed mask, as in analysis/bits.py
 _FIRST = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?) ?;")
@@ -62,6 +65,7 @@ class Tally:
     disagreements: Counter[str] = field(default_factory=Counter[str])
     bad_instructions: int = 0
     examples: dict[str, str] = field(default_factory=dict[str, str])
+    lessons: list[NDArray[np.uint64]] = field(default_factory=list[NDArray[np.uint64]])
 
 
 def rows(lines: Iterable[str]) -> Iterator[tuple[str, int, str, int, int]]:
@@ -165,9 +169,12 @@ def compare(marks: Marks, tally: Tally) -> None:
     asked = known & ~marks.call
     tally.operands += int(np.count_nonzero(asked[code.operand_instruction]))
     bad = np.zeros(len(code), dtype=bool)
+    # The columns leave out the predicates that R2P and P2R move by a mask.
+    role = np.where(code.operand_bit == IMPLICIT, 0, code.operand_role).astype(np.uint8)
+    shown = replace(code, operand_role=role)
     for what, mine, theirs in (
-        ("read", use_words(code), marks.reads),
-        ("written", def_words(code), marks.writes),
+        ("read", use_words(shown), marks.reads),
+        ("written", def_words(shown), marks.writes),
     ):
         for i in np.flatnonzero(asked & (mine != theirs).any(axis=1)).tolist():
             bad[i] = True
@@ -181,6 +188,7 @@ def compare(marks: Marks, tally: Tally) -> None:
                 example = f"0x{low:016x} 0x{high:016x} table {got} disassembler {want}"
                 tally.examples.setdefault(key, example)
     tally.bad_instructions += int(bad.sum())
+    tally.lessons.append(marks.words[bad | ~known])
 
 
 def show(tally: Tally, seconds: float) -> None:
@@ -205,6 +213,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, help="keep the disassembler's marks in this folder")
     parser.add_argument("--nvdisasm", default="nvdisasm")
     parser.add_argument("--part", default="0/1", help="K/N: every Nth cubin, from the Kth")
+    parser.add_argument("--samples", type=Path, help="write what has to be learned to this file")
     options = parser.parse_args()
     if options.cache:
         options.cache.mkdir(parents=True, exist_ok=True)
@@ -216,6 +225,9 @@ def main() -> int:
             compare(marks_of(options.nvdisasm, path, options.cache), tally)
         except RuntimeError as error:
             print(f"left out: {path.name}: {error}", file=sys.stderr)
+    if options.samples:
+        words = np.unique(np.concatenate([*tally.lessons, np.zeros((0, 2), np.uint64)]), axis=0)
+        np.savez_compressed(options.samples, samples=words)
     show(tally, time.monotonic() - begin)
     return 1 if tally.bad_instructions else 0
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regdem.errors import InputError
-from regdem.isa.decoded import FILE_SIZE, DecodedCode, RegisterFile
+from regdem.isa.decoded import FILE_SIZE, IMPLICIT, DecodedCode, RegisterFile
 from regdem.isa.table import Form, table_for
 
 _GUARD_BIT = 12
@@ -47,8 +47,9 @@ def decode(words: bytes | NDArray[np.uint64], arch: str = "sm_90") -> DecodedCod
         rows = order[start:end]
         for candidate in table.by_opcode.get(value, ()):
             hit = rows
-            for bit, expected in candidate.match:
-                hit = hit[_cut(low[hit], high[hit], bit, 1) == expected]
+            for word, (mask, expected) in zip((low, high), candidate.pattern, strict=True):
+                if mask:
+                    hit = hit[(word[hit] & np.uint64(mask)) == np.uint64(expected)]
             if len(hit):
                 form[hit] = candidate.index
                 parts.append((hit, candidate))
@@ -92,8 +93,7 @@ def _operands(
     parts: list[tuple[NDArray[np.int64], Form]],
 ) -> dict[str, NDArray[np.int64]]:
     columns: dict[str, list[NDArray[np.int64]]] = {
-        key: []
-        for key in ("instruction", "file", "role", "register", "width", "alignment", "bit")
+        key: [] for key in ("instruction", "file", "role", "register", "width", "alignment", "bit")
     }
     for rows, form in parts:
         for operand in form.operands:
@@ -110,6 +110,20 @@ def _operands(
                 ("bit", operand.bit),
             ):
                 columns[key].append(np.full(len(chosen), value, dtype=np.int64))
+        for file, role, bit, width in form.implicit:
+            mask = _cut(low[rows], high[rows], bit, width)
+            for register in range(width):
+                chosen = rows[(mask >> np.uint64(register)) & np.uint64(1) != 0]
+                columns["instruction"].append(chosen)
+                for key, value in (
+                    ("register", register),
+                    ("file", int(file)),
+                    ("role", role),
+                    ("width", 1),
+                    ("alignment", 1),
+                    ("bit", IMPLICIT),
+                ):
+                    columns[key].append(np.full(len(chosen), value, dtype=np.int64))
     joined = {
         key: np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
         for key, pieces in columns.items()

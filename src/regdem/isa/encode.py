@@ -54,14 +54,18 @@ def _constant(bank: int, offset: int) -> int:
     return (offset << 6) | (bank << 22)
 
 
-def lds(rd: int, ra: int, offset: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE) -> Word:
+def lds(
+    rd: int, ra: int, offset: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE
+) -> Word:
     """`LDS rd, [ra+offset]`."""
     return _word(
         0x984, guard=guard, rd=rd, ra=ra, upper=_offset(offset), high=0x800, control=control
     )
 
 
-def sts(ra: int, offset: int, rb: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE) -> Word:
+def sts(
+    ra: int, offset: int, rb: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE
+) -> Word:
     """`STS [ra+offset], rb`."""
     upper = _offset(offset) | rb
     return _word(0x388, guard=guard, ra=ra, upper=upper, high=0x800, control=control)

@@ -65,6 +65,17 @@ class Form:
     """A matrix operation: results may not overlap sources that are still to be read."""
     falls_through: bool
     """A branch that may fall through although it has no guard and no register condition."""
+    implicit: tuple[tuple[RegisterFile, int, int, int], ...] = ()
+    """Registers named by a mask: (file, role, lowest bit of the mask, its width). R2P and P2R move
+    the predicates whose bits are set in their immediate."""
+
+    @cached_property
+    def pattern(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """`match` as (mask, value) of the low and of the high word."""
+        mask = sum(1 << bit for bit, _ in self.match)
+        value = sum(expected << bit for bit, expected in self.match)
+        low = (1 << 64) - 1
+        return (mask & low, value & low), (mask >> 64, value >> 64)
 
 
 class InstructionTable:
@@ -145,6 +156,11 @@ def _operand(text: str) -> Operand:
     )
 
 
+def _implicit(text: str) -> tuple[RegisterFile, int, int, int]:
+    file, role, bit, width = text.split()
+    return RegisterFile[file], {"r": 1, "w": 2, "rw": 3}[role], int(bit), int(width)
+
+
 def _form(index: int, row: dict[str, object]) -> Form:
     displacement = str(row.get("displacement", ""))
     match = row.get("match", {})
@@ -167,4 +183,5 @@ def _form(index: int, row: dict[str, object]) -> Form:
         variable_latency="variable" in flags,
         multi_pass="multi_pass" in flags,
         falls_through="falls_through" in flags,
+        implicit=tuple(_implicit(str(text)) for text in row.get("implicit", ())),  # pyright: ignore
     )
