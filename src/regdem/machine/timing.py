@@ -1,0 +1,61 @@
+"""Latencies and rates of an SM, with the source of each value (`data/timing.toml`).
+
+An architecture without values of its own takes those of `sm_90`, and `Timing.borrowed` says so:
+relative order of variants of one kernel rests on the ratios more than on the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+_REFERENCE = "sm_90"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """`latency`: cycles by level or class; `rate`: warp instructions per cycle and SM by pipe."""
+
+    arch: str
+    latency: Mapping[str, float]
+    rate: Mapping[str, float]
+    l1_and_shared_bytes: int
+    l2_bytes_per_cycle: float
+    dram_bytes_per_cycle: float
+    borrowed: bool
+
+
+@cache
+def _data() -> dict[str, Any]:
+    import tomllib
+
+    text = resources.files("regdem.machine").joinpath("data/timing.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def timing(arch: str) -> Timing:
+    """The timing of an architecture (`sm_90`, also with a suffix)."""
+    known = _data()["arch"]
+    name = arch.rstrip("af")
+    values = known.get(name, known[_REFERENCE])
+    memory = values["memory"]
+    return Timing(
+        arch=name,
+        latency={key: float(entry["cycles"]) for key, entry in values["latency"].items()},
+        rate={key: float(entry["per_cycle"]) for key, entry in values["rate"].items()},
+        l1_and_shared_bytes=int(memory["l1_and_shared_bytes"]["value"]),
+        l2_bytes_per_cycle=float(memory["l2_bytes_per_cycle"]["value"]),
+        dram_bytes_per_cycle=float(memory["dram_bytes_per_cycle"]["value"]),
+        borrowed=name not in known,
+    )
+
+
+def timing_source(arch: str, group: str, name: str) -> str:
+    """Where a value comes from, as a full reference. `group`: latency, rate or memory."""
+    known = _data()["arch"]
+    entry = known.get(arch.rstrip("af"), known[_REFERENCE])[group][name]
+    return str(_data()["source"][entry["source"]])
