@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from regdem.check.pipeline import Timing
 from regdem.check.view import CodeView
+from regdem.isa.decoded import NO_SCOREBOARD
 
 _FILE_LETTER = "rupq"
 _DEPBAR_LE = 0x91A
@@ -39,8 +40,8 @@ _READ_IN_ORDER = {name: group for group, names in _READ_GROUPS.items() for name 
 def timing_of(view: CodeView) -> Timing:
     """Everything the pipeline model needs to know about each instruction."""
     code = view.code
-    group = _numbered(view, _IN_ORDER)
-    read_group = _numbered(view, _READ_IN_ORDER)
+    group = _result_groups(view)
+    read_group = _read_groups(view)
     operands: list[tuple[tuple[int, str], ...]] = []
     reads: list[int] = []
     writes: list[int] = []
@@ -77,11 +78,35 @@ def timing_of(view: CodeView) -> Timing:
     )
 
 
-def _numbered(view: CodeView, groups: dict[str, str]) -> list[int]:
+def _result_groups(view: CodeView) -> list[int]:
+    """A number per order group of results; an instruction in no group is alone in its own.
+
+    Two global loads, say, may return in either order: the second may not overwrite the first's
+    register before that has arrived. (Missed once: a 128-bit load's dead last word, overwritten by
+    the next load, gave wrong results on an H200.)
+    """
+    numbers = {group: k for k, group in enumerate(_GROUPS)}
+    return [
+        (numbers[_IN_ORDER[name]] if name in _IN_ORDER else len(numbers) + i) if variable else -1
+        for i, (name, variable) in enumerate(zip(view.name, view.variable_latency, strict=True))
+    ]
+
+
+def _read_groups(view: CodeView) -> list[int]:
+    """A number per order group of operand reads; otherwise one for each operation."""
     numbers: dict[str, int] = {}
     return [
-        numbers.setdefault(groups.get(name, name), len(numbers)) if variable else -1
-        for name, variable in zip(view.name, view.variable_latency, strict=True)
+        numbers.setdefault(_READ_IN_ORDER.get(name, name), len(numbers)) if variable else -1
+        for name, variable in zip(view.name, _variable(view), strict=True)
+    ]
+
+
+def _variable(view: CodeView) -> list[bool]:
+    """Of variable latency: by the table, or because it names a write scoreboard."""
+    scoreboards = view.code.write_scoreboard.tolist()
+    return [
+        variable or scoreboard != NO_SCOREBOARD
+        for variable, scoreboard in zip(view.variable_latency, scoreboards, strict=True)
     ]
 
 

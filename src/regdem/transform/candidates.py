@@ -51,7 +51,7 @@ def occupied_instructions(web: Web, n: int) -> NDArray[np.bool_]:
     """(n,) whether the web holds its register at either point of each instruction."""
     data = web.points.to_bytes((2 * n + 15) // 8, "little")
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")[: 2 * n]
-    return bits.reshape(n, 2).any(axis=1)
+    return np.asarray(bits.reshape(n, 2).any(axis=1), dtype=np.bool_)
 
 
 def access_of(
@@ -85,7 +85,7 @@ def web_candidates(
     """
     n = len(program)
     weights = block_weights(program)
-    weight = [weights[b] for b in program.block_of.tolist()]
+    weight = [weights[int(b)] for b in program.block_of]
     result: list[Candidate] = []
     for web in webs.webs:
         if web.whole or web.register == STACK_POINTER or not web.reads:
@@ -169,7 +169,7 @@ def register_order(program: Program, live: Liveness, order: str) -> list[tuple[i
         i = int(code.operand_instruction[row])
         together = (live.uses[i] | live.defs[i]) & gpr
         for r in range(first, first + width):
-            step = weights[program.block_of[i]] if order == "cfg" else 1.0
+            step = weights[int(program.block_of[i])] if order == "cfg" else 1.0
             score[r] = score.get(r, 0.0) + step
             neighbours[r] = neighbours.get(r, 0) | (together & ~(1 << r))
             if width > 1:

@@ -302,7 +302,7 @@ def _insert(
 
             load = encode.lds(value.register, address, at)
             loads, stores = insertions(program, placement, load, store, before, after)
-        deepest = max((depth[program.block_of[i]] for i in placement.loads), default=0)
+        deepest = max((depth[int(program.block_of[i])] for i in placement.loads), default=0)
         entry = Demoted(value.register, web, slot, loads, stores, deepest)
         (result.rematerialised if definition is not None else result.demoted).append(entry)
     if where is not None:

@@ -50,6 +50,8 @@ LATENCY_CYCLES = {
 READ_CYCLES = 20
 """Typical cycles until a memory instruction has read its sources."""
 _LONG_CYCLES = 100
+_IN_ORDER = frozenset({"LDS", "LDSM", "LDC", "MUFU"})
+"""Loads and functions whose results arrive in order, each among its own kind. Global loads don't."""
 
 
 @dataclass
@@ -85,8 +87,9 @@ class _Repair:
         self.uses = [m & _GPR for m in use_masks(code)]
         self.defs = [m & _GPR for m in def_masks(code)]
         forms = code.table.forms
-        self.latency = [forms[f].latency for f in code.form.tolist()]
-        self.variable = code.table.variable_latency[code.form].tolist()
+        self.name = [forms[f].name for f in code.form_indices]
+        self.latency = [forms[f].latency for f in code.form_indices]
+        self.variable: list[bool] = code.table.variable_latency[code.form].tolist()
         self.multi_pass = code.table.multi_pass[code.form].tolist()
         self.control = [get_control(int(hi)) for hi in code.words[:, 1].tolist()]
         self.reserved = _counted_scoreboards(program)
@@ -132,7 +135,9 @@ class _Repair:
                 e = self.arrives.get(i)
                 if e is None:
                     continue
-                kind = self.latency[i]
+                kind = self.name[i]
+                if kind not in _IN_ORDER:
+                    continue
                 if not self.wanted[e]:
                     unmarked.setdefault(kind, []).append(e)
                     continue
@@ -216,7 +221,7 @@ class _Repair:
             j = event.instruction
             if event.arrival:
                 late = self.defs[j] & (fresh | defs)
-                if late & fresh or (late and not self._in_order(j, i)):
+                if late:
                     self._wait(i, e)
             elif self.uses[j] & defs and j != i:
                 arrival = self.arrives.get(j)
@@ -237,12 +242,8 @@ class _Repair:
             if (1 << r) & defs:
                 late_cycles = max(late_cycles, t)
         if late_cycles > 0:
-            block = self.program.blocks[self.program.block_of[i]]
+            block = self.program.blocks[int(self.program.block_of[i])]
             self._lengthen(block.index, i, late_cycles, frozenset())
-
-    def _in_order(self, earlier: int, later: int) -> bool:
-        """Two unmarked or marked loads of one kind write in order."""
-        return self.variable[later] and self.latency[earlier] == self.latency[later]
 
     def _wait(self, i: int, e: int) -> None:
         if not self.wanted[e]:
@@ -361,7 +362,7 @@ def _counted_scoreboards(program: Program) -> int:
     """Scoreboards that a DEPBAR counts down on (bits 44 to 46), as a mask."""
     mask = 0
     code = program.code
-    for i, form in enumerate(code.form.tolist()):
+    for i, form in enumerate(code.form_indices):
         if code.table.forms[form].name == "DEPBAR":
             mask |= 1 << ((int(code.words[i, 0]) >> 44) & 7)
     return mask

@@ -26,13 +26,13 @@ def recomputable(program: Program, webs: Webs) -> dict[int, int]:
         if web.whole or len(web.writes) != 1 or not web.reads:
             continue
         i = web.writes[0]
-        form = code.table.forms[code.form[i]]
+        form = code.table.forms[int(code.form[i])]
         first, last = int(code.operand_start[i]), int(code.operand_start[i + 1])
         if form.name not in _MOVES or code.guard[i] != 7 or code.guard_negated[i]:
             continue
         if last - first != 1 or int(code.operand_width[first]) != 1:
             continue
-        lo, hi = (int(w) for w in code.words[i])
+        lo, hi = code.word(i)
         if form.name == "S2R" and get_field(lo, hi, 72, 8) not in _STABLE_SPECIAL:
             continue
         if form.name == "LDC" and get_field(lo, hi, 24, 8) != 255:
@@ -43,6 +43,5 @@ def recomputable(program: Program, webs: Webs) -> dict[int, int]:
 
 def copy_of(program: Program, i: int) -> Word:
     """The defining word with idle control bits."""
-    lo, hi = (int(w) for w in program.code.words[i])
+    lo, hi = program.code.word(i)
     return lo, set_control(hi, ControlWord())
-

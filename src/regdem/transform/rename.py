@@ -29,8 +29,9 @@ def rename(
     -1 for an inserted one.
     """
     code = program.code
-    words: list[Word] = [(int(lo), int(hi)) for lo, hi in code.words.tolist()]
-    instruction, bit = code.operand_instruction.tolist(), code.operand_bit.tolist()
+    words: list[Word] = [code.word(i) for i in range(len(code))]
+    instruction: list[int] = code.operand_instruction.tolist()
+    bit: list[int] = code.operand_bit.tolist()
     fields: dict[tuple[int, int], int] = {}
     for row, names in webs.of_row.items():
         if bit[row] == IMPLICIT:
@@ -43,14 +44,12 @@ def rename(
         if not reuse:
             continue
         kept = 0
-        neighbours = (
-            i + 1 < len(words) and origin[i] >= 0 and origin[i + 1] == origin[i] + 1
-        )
+        neighbours = i + 1 < len(words) and origin[i] >= 0 and origin[i + 1] == origin[i] + 1
         for slot, low in _REUSE_SLOTS:
             if not (reuse >> slot) & 1 or not neighbours:
                 continue
             mine, nexts = fields.get((i, low)), fields.get((i + 1, low))
-            before = [get_field(*(int(w) for w in code.words[k]), low, 8) for k in (i, i + 1)]
+            before = [get_field(*code.word(k), low, 8) for k in (i, i + 1)]
             if mine is not None and mine == nexts and before[0] == before[1]:
                 kept |= 1 << slot
         if kept != reuse:

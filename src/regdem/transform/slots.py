@@ -61,9 +61,7 @@ def layout(slots: int, threads: int, static_bytes: int, *, dynamic: bool) -> Slo
     warps = -(-threads // 32)
     start = -(-static_bytes // SLOT_BYTES) * SLOT_BYTES
     size = slots * SLOT_BYTES * warps
-    return SlotLayout(
-        slots, threads, start, start + size + (SLOT_BYTES if dynamic else 0), dynamic
-    )
+    return SlotLayout(slots, threads, start, start + size + (SLOT_BYTES if dynamic else 0), dynamic)
 
 
 def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Word]:

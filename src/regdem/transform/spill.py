@@ -128,7 +128,7 @@ def store_positions(
     for i in sorted(value.writes):
         guard = int(code.guard[i])
         bit = 1 << (predicate_base + guard)
-        block = program.blocks[program.block_of[i]]
+        block = program.blocks[int(program.block_of[i])]
         if guard != 7 and live.defs[i] & bit:
             result.unguarded.add(i)
         position, after = i, True
@@ -155,9 +155,9 @@ def _covering_scoreboard(program: Program, i: int, end: int) -> int:
     """The scoreboard that tells of instruction `i`: its own, or that of its in-order successor."""
     code = program.code
     forms = code.table.forms
-    kind = forms[code.form[i]].latency
+    kind = forms[int(code.form[i])].latency
     for j in range(i, end):
-        if forms[code.form[j]].latency == kind and code.write_scoreboard[j] < 6:
+        if forms[int(code.form[j])].latency == kind and code.write_scoreboard[j] < 6:
             return int(code.write_scoreboard[j])
     return 7
 
@@ -234,6 +234,6 @@ def insertions(
 
 def _padding(program: Program, i: int) -> list[Word]:
     """NOPs that a store needs behind a result that takes longer than one stall count can say."""
-    form = program.code.table.forms[program.code.form[i]]
+    form = program.code.table.forms[int(program.code.form[i])]
     late = 0 if form.variable_latency else FIXED_LATENCY_CYCLES.get(form.latency, 0)
     return [nop(MAX_STALL)] * (max(0, late - 1) // MAX_STALL)
