@@ -29,6 +29,14 @@ VERBS: dict[str, Verb] = {
         "regdem.cli.promote:command",
         "Turn local-memory spills into shared memory; proved.",
     ),
+    "optimize": Verb(
+        "regdem.cli.optimize:command",
+        "Make, prove and predict every variant; write the best, or say why not.",
+    ),
+    "predict": Verb(
+        "regdem.cli.predict:command",
+        "Rank files by predicted cycles, and say what bounds each kernel.",
+    ),
     "check": Verb(
         "regdem.cli.check:command",
         "Prove that a rewritten file equals its original; hazards of one file.",

@@ -79,8 +79,8 @@ class Prediction:
         """The JSON form."""
         return {
             "name": self.kernel,
-            "predicted_cycles": round(self.predicted_cycles, 1),
-            "interval_cycles": [round(each, 1) for each in self.interval],
+            "predicted_cycles": self._finite(self.predicted_cycles),
+            "interval_cycles": [self._finite(each) for each in self.interval],
             "bound_by": self.bound_by,
             "active_warps": self.active_warps,
             "warp_cycles": round(self.warp_cycles, 1),
@@ -92,8 +92,13 @@ class Prediction:
             "notes": list(self.notes),
         }
 
+    def _finite(self, cycles: float) -> float | None:
+        return round(cycles, 1) if self.active_warps else None
+
     def explain(self) -> str:
         """The sum, in words."""
+        if not self.active_warps:
+            return f"{self.kernel}: {', '.join(self.notes)}"
         low, high = self.interval
         lines = [
             f"{self.kernel}: {self.predicted_cycles:,.0f} cycles for 64 warps' work on an SM "
