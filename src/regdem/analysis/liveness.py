@@ -192,7 +192,7 @@ def _summaries(
     while changed:
         changed = False
         for site, function in program.callee.items():
-            caller = program.blocks[program.block_of[site]].function
+            caller = program.blocks[int(program.block_of[site])].function
             union = may_define[caller] | may_define[function]
             if union != may_define[caller]:
                 may_define[caller] = union

@@ -95,6 +95,13 @@ class _Union:
             self.parent[max(a, b)] = min(a, b)
         return min(a, b)
 
+    def roots(self) -> list[int]:
+        """The root of every element, paths compressed: a root is the least of its set."""
+        parent = self.parent
+        for x, above in enumerate(parent):
+            parent[x] = parent[above]
+        return list(parent)
+
 
 def call_touched(program: Program, live: Liveness) -> int:
     """Registers (GPR mask) that any device function of the section reads or writes."""
@@ -109,8 +116,8 @@ def call_touched(program: Program, live: Liveness) -> int:
 def allocation_pressure(program: Program, live: Liveness) -> NDArray[np.int32]:
     """(n,) registers that must be distinct at each instruction.
 
-    The stack pointer and the live values of the entry function; at a call also what the callee touches; in a device
-    function only the registers that device functions touch.
+    The stack pointer and the live values of the entry function; at a call also what the callee
+    touches; in a device function only the registers that device functions touch.
     """
     gpr = FILE_MASK[RegisterFile.GPR]
     touched = call_touched(program, live) | (1 << STACK_POINTER)
@@ -159,6 +166,7 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
     rows = _gpr_rows(program)
     node_of_row: dict[int, list[int]] = {}
     at_exit: dict[int, dict[int, int]] = {}
+    multi_pass: list[bool] = code.table.multi_pass[code.form].tolist()
     killing = ((code.guard == 7) & ~code.guard_negated).tolist()
     for block in program.blocks:
         whole_node = in_functions if block.function else everywhere
@@ -192,10 +200,11 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                         for r in range(register, register + width)
                     ]
             # What dies here gives its register back after the read.
-            for r in members(before & ~after):
+            dying = before & ~after
+            for r in members(dying) if dying else ():
                 if r in current:
                     intervals.append((current.pop(r), since.pop(r), 2 * i))
-            coalesce = bool(mine) and bool(code.table.multi_pass[code.form[i]])
+            coalesce = multi_pass[i]
             for row, register, width, role, _align in mine or ():
                 if not role & Role.WRITE:
                     continue
@@ -298,40 +307,45 @@ def _assemble(
 ) -> Webs:
     index: dict[int, int] = {}
     result: list[Web] = []
+    root_of = union.roots()
 
     def web_of(node: int) -> int:
-        root = union.find(node)
+        root = root_of[node]
         if root not in index:
             index[root] = len(result)
             result.append(Web(len(result), register_of[root]))
         return index[root]
 
+    def undefined(register: int) -> int:
+        """A node for a register that is read although nothing reaches (unreachable code)."""
+        register_of.append(register)
+        root_of.append(union.new())
+        return root_of[-1]
+
     for node in whole_node.values():
         result[web_of(node)].whole = True
     for node, first, last in intervals:
-        web = result[web_of(node)]
-        web.points |= ((1 << (last - first + 1)) - 1) << first
+        result[web_of(node)].points |= ((1 << (last - first + 1)) - 1) << first
     group = _Union()
     alignment: dict[int, int] = {}
     of_row: dict[int, tuple[int, ...]] = {}
     ties: list[tuple[int, int]] = []
     for i, mine in rows.items():
-        for row, register, width, role, align in mine:
+        for row, register, _width, role, align in mine:
             nodes = node_of_row[row]
-            if role & Role.READ:
-                nodes = [
-                    node if node >= 0 else _undefined(register + k, union, register_of)
-                    for k, node in enumerate(nodes)
-                ]
-            names = tuple(web_of(n) for n in nodes)
-            of_row[row] = names
+            if role & Role.READ and min(nodes) < 0:
+                nodes = [n if n >= 0 else undefined(register + k) for k, n in enumerate(nodes)]
+            names = of_row[row] = tuple([web_of(n) for n in nodes])
             for w in names:
                 if role & Role.READ:
                     result[w].reads.append(i)
                 if role & Role.WRITE:
                     result[w].writes.append(i)
-            ties.extend((names[0], w) for w in names)
-            alignment[names[0]] = max(alignment.get(names[0], 1), align)
+            first_name = names[0]
+            if len(names) > 1:
+                ties.extend([(first_name, w) for w in names])
+            if align > alignment.get(first_name, 0):
+                alignment[first_name] = align
     # The stack pointer is never shared, not even where it looks dead.
     if STACK_POINTER in whole_node:
         result[web_of(whole_node[STACK_POINTER])].points = (1 << (2 * len(program))) - 1
@@ -359,9 +373,3 @@ def _assemble(
             result[w].group = len(groups)
         groups.append(Group(tuple(names), strict.get(root, 1), min(registers), max(registers)))
     return Webs(tuple(result), tuple(groups), of_row)
-
-
-def _undefined(register: int, union: _Union, register_of: list[int]) -> int:
-    """A node for a register that is read although nothing reaches (unreachable code)."""
-    register_of.append(register)
-    return union.new()

@@ -85,3 +85,13 @@ class DecodedCode:
 
     def __len__(self) -> int:
         return len(self.form)
+
+    def word(self, i: int) -> tuple[int, int]:
+        """The low and the high word of instruction `i`."""
+        return int(self.words[i, 0]), int(self.words[i, 1])
+
+    @property
+    def form_indices(self) -> list[int]:
+        """`form` as a list."""
+        indices: list[int] = self.form.tolist()
+        return indices

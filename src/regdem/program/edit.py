@@ -84,7 +84,7 @@ def apply(
     index_map[n] = label_map[n] = len(words)
 
     forms = program.code.table.forms
-    for i, form in enumerate(program.code.form.tolist()):
+    for i, form in enumerate(program.code.form_indices):
         displacement = forms[form].displacement
         if displacement is None or i in delete:
             continue
@@ -159,7 +159,7 @@ def return_addresses(program: Program) -> dict[int, int]:
             found = _moves_into(program, site, min(places))
         if not found or not all(
             mov >= 0
-            and get_field(*(int(w) for w in program.code.words[mov]), 32, 32) == address
+            and get_field(*program.code.word(mov), 32, 32) == address
             and _is_move(program, mov)
             for mov in found
         ):
@@ -201,7 +201,7 @@ def _taken_in(program: Program, function: int) -> set[int] | None:
             source = copied(program, definition)
             if source is not None:
                 work.append((definition, source))
-            elif program.code.table.forms[program.code.form[definition]].memory == "local":
+            elif program.code.table.forms[int(program.code.form[definition])].memory == "local":
                 place = _frame_place(program, definition)
                 if place is not None and not _moves_stack(program, function):
                     work.append((definition, place))
@@ -235,8 +235,8 @@ def _moves_into(program: Program, site: int, place: int) -> set[int]:
 
 def _frame_place(program: Program, i: int) -> int | None:
     """`_FRAME` + offset of a 32-bit LDL or STL at R1 + offset."""
-    lo, hi = (int(w) for w in program.code.words[i])
-    if program.code.table.forms[program.code.form[i]].name not in ("LDL", "STL"):
+    lo, hi = program.code.word(i)
+    if program.code.table.forms[int(program.code.form[i])].name not in ("LDL", "STL"):
         return None
     if get_field(lo, hi, 24, 8) != _STACK_POINTER or get_field(lo, hi, 73, 3) != _SIZE_32:
         return None
@@ -245,9 +245,9 @@ def _frame_place(program: Program, i: int) -> int | None:
 
 def _stored_register(program: Program, i: int) -> int | None:
     """The data register of a STL, or None."""
-    if i < 0 or program.code.table.forms[program.code.form[i]].name != "STL":
+    if i < 0 or program.code.table.forms[int(program.code.form[i])].name != "STL":
         return None
-    return get_field(*(int(w) for w in program.code.words[i]), 32, 8)
+    return get_field(*program.code.word(i), 32, 8)
 
 
 def _moves_stack(program: Program, function: int) -> bool:
@@ -260,8 +260,8 @@ def _writes(program: Program, i: int, place: int) -> bool:
     """Whether an instruction writes a register or a word of the frame."""
     code = program.code
     if place >= _FRAME:
-        lo, hi = (int(w) for w in code.words[i])
-        if code.table.forms[code.form[i]].name != "STL" or get_field(lo, hi, 24, 8) != 1:
+        lo, hi = code.word(i)
+        if code.table.forms[int(code.form[i])].name != "STL" or get_field(lo, hi, 24, 8) != 1:
             return False
         first = get_field(lo, hi, 40, 24)
         size = 4 << max(0, get_field(lo, hi, 73, 3) - _SIZE_32)
@@ -277,8 +277,8 @@ def _writes(program: Program, i: int, place: int) -> bool:
 def _copied_register(program: Program, i: int) -> int | None:
     """The source of a plain register copy (MOV, or IMAD.MOV with a zero product)."""
     code = program.code
-    name = code.table.forms[code.form[i]].name
-    lo, hi = (int(w) for w in code.words[i])
+    name = code.table.forms[int(code.form[i])].name
+    lo, hi = code.word(i)
     if code.guard[i] != 7 or (name == "IMAD" and get_field(lo, hi, 24, 8) != 255):
         return None
     reads = [
@@ -305,7 +305,7 @@ def _is_move(program: Program, i: int) -> bool:
     """An unguarded immediate move: one register written, none read."""
     code = program.code
     rows = _rows(program, i)
-    name = code.table.forms[code.form[i]].name
+    name = code.table.forms[int(code.form[i])].name
     return len(rows) == 1 and name in ("MOV", "IMAD", "MOV32I") and code.guard[i] == 7
 
 
@@ -316,7 +316,7 @@ def _reaching(program: Program, site: int, register: int) -> set[int]:
     """
     code = program.code
     found: set[int] = set()
-    block = program.blocks[program.block_of[site]]
+    block = program.blocks[int(program.block_of[site])]
     entry = program.functions[block.function].start
     work = [(block.index, site)]
     seen: set[int] = set()

@@ -35,7 +35,7 @@ def loops(program: Program) -> tuple[Loop, ...]:
     for header, body in ordered:
         parent = -1
         for k, outer in enumerate(result):
-            if header in outer.blocks and body <= outer.blocks and body != outer.blocks:
+            if header in outer.blocks and body <= outer.blocks and len(body) < len(outer.blocks):
                 parent = k
         depth = result[parent].depth + 1 if parent >= 0 else 1
         result.append(Loop(header, frozenset(body), depth, parent))
@@ -64,7 +64,7 @@ def block_weights(program: Program, per_level: float = 10.0) -> list[float]:
         updated = [0.0] * len(program.functions)
         updated[0] = 1.0
         for site, function in program.callee.items():
-            block = program.blocks[program.block_of[site]]
+            block = program.blocks[int(program.block_of[site])]
             caller = block.function
             updated[function] += weight[block.index] * entry[caller] if caller != function else 0.0
         entry = updated

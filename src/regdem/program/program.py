@@ -75,7 +75,7 @@ class Program:
     def control(self) -> list[str]:
         """The control-flow kind of each instruction (see `isa.table.Form.control`)."""
         kinds = [form.control for form in self.code.table.forms]
-        return [kinds[f] if f >= 0 else "other" for f in self.code.form.tolist()]
+        return [kinds[f] if f >= 0 else "other" for f in self.code.form_indices]
 
     @cached_property
     def calls_by_function(self) -> list[list[int]]:
@@ -91,7 +91,7 @@ class Program:
         returns: list[list[int]] = [[] for _ in self.functions]
         for i, kind in enumerate(self.control):
             if kind == "return":
-                returns[self.blocks[self.block_of[i]].function].append(i)
+                returns[self.blocks[int(self.block_of[i])].function].append(i)
         return returns
 
     @cached_property
@@ -137,7 +137,7 @@ def build(
     unknown = np.flatnonzero(code.form < 0)
     if len(unknown):
         i = int(unknown[0])
-        lo, hi = (int(w) for w in code.words[i])
+        lo, hi = code.word(i)
         raise UnsupportedError(
             f"instruction 0x{hi:016x}{lo:016x} is not in the instruction table",
             code="unknown_instruction",
@@ -146,22 +146,22 @@ def build(
             offset=i * INSTRUCTION_BYTES,
         )
     control = [form.control for form in code.table.forms]
-    kinds = [control[f] for f in code.form.tolist()]
+    kinds = [control[f] for f in code.form_indices]
     target = np.full(n, -1, dtype=np.int32)
     displacements = [form.displacement for form in code.table.forms]
     for i in np.flatnonzero(_has_displacement(code)).tolist():
-        displacement = displacements[code.form[i]]
+        displacement = displacements[int(code.form[i])]
         kind = kinds[i]
         if displacement is None or kind in ("return", "indirect", "call_register"):
             continue
-        lo, hi = (int(w) for w in code.words[i])
+        lo, hi = code.word(i)
         value = get_displacement(lo, hi, displacement)
         offset = value + (i + 1) * INSTRUCTION_BYTES if displacement.relative else value
         if kind == "other":
             continue
         if offset % INSTRUCTION_BYTES or not 0 <= offset < n * INSTRUCTION_BYTES:
             raise UnsupportedError(
-                f"{code.table.forms[code.form[i]].name} leaves the code section",
+                f"{code.table.forms[int(code.form[i])].name} leaves the code section",
                 code="external_call" if kind == "call" else "external_target",
                 kernel=name,
                 offset=i * INSTRUCTION_BYTES,
