@@ -26,7 +26,7 @@ from functools import cached_property
 from regdem.analysis.webs import STACK_POINTER, Webs
 
 REGISTER_LIMIT = 255
-EXHAUSTIVE_GROUPS = 4000
+EXHAUSTIVE_GROUPS = 600
 """Above so many groups only the cheap orders are tried."""
 _EVEN = int("01" * 128, 2)
 _ODD = _EVEN << 1
@@ -104,10 +104,9 @@ def interference(webs: Webs) -> Interference:
         while k < len(closing) and closing[k] < first:
             live.difference_update(ends[closing[k]])
             k += 1
-        mine = neighbours[web]
-        for other in live - mine:
-            mine.add(other)
+        for other in live - neighbours[web]:
             neighbours[other].add(web)
+        neighbours[web] |= live
         live.add(web)
         most = max(most, len(live))
     return Interference(webs, tuple(map(frozenset, neighbours)), most)
