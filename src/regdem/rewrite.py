@@ -237,9 +237,7 @@ def prove_first(
         except UnsupportedError as error:
             refused = refused or error
             continue
-        new = Cubin.parse(
-            cubin.with_kernel(kernel.name, rewrite.edit).to_bytes(), cubin.name
-        )
+        new = Cubin.parse(cubin.with_kernel(kernel.name, rewrite.edit).to_bytes(), cubin.name)
         verdict = check_pair(
             kernel,
             new.kernel(kernel.name),

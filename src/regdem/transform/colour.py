@@ -81,9 +81,7 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
     return best
 
 
-def _place(
-    webs: Webs, points: list[int], ranked: list[int], limit: int, spread: bool
-) -> Colouring:
+def _place(webs: Webs, points: list[int], ranked: list[int], limit: int, spread: bool) -> Colouring:
     taken = [0] * limit
     register = [-1] * len(webs.webs)
     pinned = [k for k in ranked if any(webs.webs[w].register == STACK_POINTER for w in

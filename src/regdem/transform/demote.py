@@ -169,9 +169,7 @@ def _refuse(kernel: Kernel, options: DemoteOptions) -> None:
         )
 
 
-def _renumber(
-    kernel: Kernel, program: Program, live: Liveness, limit: int
-) -> Rewrite | None:
+def _renumber(kernel: Kernel, program: Program, live: Liveness, limit: int) -> Rewrite | None:
     """Renumbering alone, where the live values already fit."""
     if int(allocation_pressure(program, live).max(initial=0)) > limit:
         return None
@@ -295,9 +293,7 @@ def _insert(
             assert where is not None
             at = where.offset(slot)
 
-            def store(
-                guard: encode.Guard, at: int = at, register: int = value.register
-            ) -> Word:
+            def store(guard: encode.Guard, at: int = at, register: int = value.register) -> Word:
                 return encode.sts(address, at, register, guard=guard)
 
             load = encode.lds(value.register, address, at)

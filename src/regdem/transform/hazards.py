@@ -345,8 +345,7 @@ class _Repair:
         for block in self.program.blocks:
             nexts = [(i, i + 1) for i in range(block.start, block.end - 1)]
             nexts += [
-                (block.end - 1, self.program.blocks[s].start)
-                for s in self.successors[block.index]
+                (block.end - 1, self.program.blocks[s].start) for s in self.successors[block.index]
             ]
             for i, j in nexts:
                 c = self.control[i]

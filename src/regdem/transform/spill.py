@@ -56,7 +56,9 @@ class Placement:
     """
 
     loads: set[int] = field(default_factory=lambda: set[int]())
-    stores: dict[int, tuple[int, bool]] = field(default_factory=lambda: dict[int, tuple[int, bool]]())
+    stores: dict[int, tuple[int, bool]] = field(
+        default_factory=lambda: dict[int, tuple[int, bool]]()
+    )
     unguarded: set[int] = field(default_factory=lambda: set[int]())
 
 
