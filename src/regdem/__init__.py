@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from regdem.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from regdem.api import inspect as inspect
     from regdem.integrations.loading import load as load
     from regdem.machine import occupancy as occupancy
 
-__version__ = "0.1.0"
 
 _EXPORTS = {
     "inspect": "regdem.api:inspect",

@@ -19,8 +19,8 @@ from regdem.machine import BlockShape, Launch, Occupancy, free_shared_bytes, occ
 from regdem.transform.demote import (
     RESERVED_REGISTERS,
     STATIC_SHARED_LIMIT_BYTES,
-    DemoteOptions,
     Demoted,
+    DemoteOptions,
     Rewrite,
     demote,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from regdem import __version__
 from regdem.report.gate import Finding
+from regdem.version import __version__
 
 _RULES = {
     "gate": "A condition of the gate is broken",

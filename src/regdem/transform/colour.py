@@ -7,8 +7,8 @@ occupancy test is the graph's answer, and faster.
 
 Several orders are tried, and in each a group that found no place is put first and the order tried
 again: (strictest and widest first; by start; by size), first
-spreading: of the registers that fit, the one whose other uses lie farthest away, since an access that
-is still under way makes the next writer of its register wait; then packing tightly.
+spreading: of the registers that fit, the one whose other uses lie farthest away, since an access
+that is still under way makes the next writer of its register wait; then packing tightly.
 When no order fits, the caller gets the group that failed in the best attempt and makes room.
 """
 
@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regdem.analysis.webs import STACK_POINTER, Group, Webs
-
 
 _PROMOTIONS = 12
 _SPREAD_PROMOTIONS = 2

@@ -186,7 +186,7 @@ def _free_registers(live: Liveness) -> list[int]:
     free = [r for r in range(254, 1, -1) if r not in used][: 1 + SCRATCH_REGISTERS]
     if len(free) <= SCRATCH_REGISTERS:
         # Nothing is live at entry, so scratch may take any numbers.
-        free += [r for r in range(2, 2 + SCRATCH_REGISTERS)][: 1 + SCRATCH_REGISTERS - len(free)]
+        free += list(range(2, 2 + SCRATCH_REGISTERS))[: 1 + SCRATCH_REGISTERS - len(free)]
     return free
 
 

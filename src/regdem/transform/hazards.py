@@ -2,21 +2,24 @@
 
 Every variable-latency instruction makes up to two *events*: its results arrive, its sources have
 been read. ptxas names events by scoreboard; here each event stands for itself, and scoreboards are
-given out again afterwards (`transform/scoreboards.py`), since the original assignment leaves no room
-for inserted instructions that wait briefly beside loads that take hundreds of cycles.
+given out again afterwards (`transform/scoreboards.py`), since the original assignment leaves no
+room for inserted instructions that wait briefly beside loads that take hundreds of cycles.
 
-1. What the original waits for: a forward dataflow over the original wait masks gives the events that
-   each wait covers. They stay waited for, at the same instruction.
-2. What is new: a second dataflow keeps the outstanding events and the cycles until each fixed-latency
+1. What the original waits for: a forward dataflow over the original wait masks gives the events
+   that each wait covers. They stay waited for, at the same instruction.
+2. What is new: a second dataflow keeps the outstanding events and the cycles until each
+  fixed-latency
    result is ready. A value that an original instruction reads from an original one was safe before,
    and inserting only lengthens distances, so such pairs are left alone. Looked after are
    read-after-write where writer or reader was inserted, and write-after-write and write-after-read
    everywhere, since registers have changed hands. The mend is a wait, or a longer stall.
 3. Scoreboards are assigned, waits become masks, and a setter is kept 2 cycles before a waiter.
 
-ptxas marks only the last of a group of in-order loads; an event with no scoreboard that is now waited
-for uses that one's, or gets its own. A scoreboard on which a DEPBAR counts down keeps its events and
-gets no others. Latencies are conservative bounds; the checker has its own, mined from ptxas's output.
+ptxas marks only the last of a group of in-order loads; an event with no scoreboard that is now
+waited
+for uses that one's, or gets its own. A scoreboard on which a DEPBAR counts down keeps its events
+and gets no others. Latencies are conservative bounds; the checker has its own, mined from ptxas's
+output.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ READ_CYCLES = 20
 """Typical cycles until a memory instruction has read its sources."""
 _LONG_CYCLES = 100
 _IN_ORDER = frozenset({"LDS", "LDSM", "LDC", "MUFU"})
-"""Loads and functions whose results arrive in order, each among its own kind. Global loads don't."""
+"""Loads and functions whose results arrive in order, each among its own kind. Global loads
+don't."""
 
 
 @dataclass

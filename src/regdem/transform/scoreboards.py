@@ -89,7 +89,7 @@ def _assign_block(
     for i in reversed(instructions):
         for e in members(needs[i]):
             first_need[e] = i
-    clock = {i: 0 for i in instructions}
+    clock = dict.fromkeys(instructions, 0)
     now = 0
     for i in instructions:
         clock[i] = now
@@ -114,11 +114,11 @@ def _assign_block(
             event = events[e]
             ready = time + event.cycles
 
-            def use(other: int) -> float:
+            def use(other: int, here: int = i, waited: int = delay) -> float:
                 where = first_need.get(other)
-                if where is None or where <= i:
-                    return end + delay
-                return clock[where] + delay
+                if where is None or where <= here:
+                    return end + waited
+                return clock[where] + waited
 
             mine = max(use(e), ready)
             costs: list[tuple[float, int, int]] = []

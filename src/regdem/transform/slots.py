@@ -56,7 +56,8 @@ class SlotLayout:
 def layout(slots: int, threads: int, static_bytes: int, *, dynamic: bool) -> SlotLayout:
     """Lays out `slots` slots after `static_bytes` of the kernel's own.
 
-    With `dynamic`, the region is 128 bytes larger, since the dynamic part is rounded up at run time.
+    With `dynamic`, the region is 128 bytes larger, since the dynamic part is rounded up at run
+    time.
     """
     warps = -(-threads // 32)
     start = -(-static_bytes // SLOT_BYTES) * SLOT_BYTES
