@@ -182,9 +182,13 @@ def test_source_lines_link_both_ways(opened: Any) -> None:
     assert row.get_attribute("aria-current") == "true"
     marked = section.find_elements("css selector", ".row.sameline")
     assert marked
-    other = section.find_elements("css selector", ".row:not(.sameline) button.line")[0]
-    wanted = other.get_attribute("data-line")
-    opened.execute_script("arguments[0].click()", other)
+    script = """
+      const button = arguments[0].querySelector('.row:not(.sameline) button.line');
+      const line = button.dataset.line;
+      button.click();
+      return line;
+    """
+    wanted = opened.execute_script(script, section)
     row = section.find_element("css selector", f'[data-line-row="{wanted}"]')
     assert row.get_attribute("aria-current") == "true"
 
