@@ -290,7 +290,7 @@ class _Model:
         """Cycles of the SM that one warp's work keeps each pipe busy."""
         rate = self.machine.rate
         counts: dict[str, float] = {}
-        wavefronts = l2_bytes = dram_bytes = 0.0
+        pipe_cycles = wavefronts = l2_bytes = dram_bytes = 0.0
         l1 = self._l1_share(locality)
         rest = (1.0 - l1) / max(1e-9, locality.l2 + locality.dram)
         hit = self._local_hit(warps)
@@ -299,15 +299,17 @@ class _Model:
             counts["issue"] = counts.get("issue", 0.0) + weight
             access = self.accesses.get(i)
             if access is None:
-                pipe = _PIPE_OF.get(form.latency)
-                if form.memory == "constant" or form.latency in ("shuffle", "special"):
-                    pipe = "memory"
-                if pipe:
+                if form.memory == "constant":
+                    pipe_cycles += weight / rate["constant"]
+                elif form.latency in ("shuffle", "special"):
+                    pipe_cycles += weight / rate["shared"]
+                elif form.latency in _PIPE_OF:
+                    pipe = _PIPE_OF[form.latency]
                     counts[pipe] = counts.get(pipe, 0.0) + weight
                 continue
             if access.space == "other":
                 continue
-            counts["memory"] = counts.get("memory", 0.0) + weight
+            pipe_cycles += weight / rate.get(access.space, rate["memory"])
             wavefronts += weight * access.wavefronts
             bytes_moved = access.sectors * _SECTOR_BYTES * weight
             if access.space == "local":
@@ -317,6 +319,7 @@ class _Model:
                 l2_bytes += bytes_moved * beyond
                 dram_bytes += bytes_moved * (rest if access.is_load else 1.0) * locality.dram
         demands = {pipe: count / rate[pipe] for pipe, count in counts.items()}
+        demands["memory"] = pipe_cycles
         demands["l1"] = wavefronts / rate["wavefront"]
         demands["l2"] = l2_bytes / self.machine.l2_bytes_per_cycle
         demands["dram"] = dram_bytes / self.machine.dram_bytes_per_cycle

@@ -21,7 +21,8 @@ _BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 8, 6: 16}
 _SECTOR_BYTES = 32
 _GATHER_SECTORS = 16.0
 """Sectors that a gather of 32 lanes touches: half of them by themselves. An assumption."""
-_LOADS = frozenset({"global", "generic", "shared", "texture", "surface"})
+_LOADS = frozenset({"global", "generic", "texture", "surface"})
+"""Shared and local memory hold indices and addresses as often as data: they pass for neither."""
 
 
 @dataclass(frozen=True)
