@@ -1,0 +1,89 @@
+"""The optimiser: makes, proves and predicts; writes the best or says why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from regdem.binary.cubin import Cubin
+from regdem.check import check_pair
+from regdem.cli.optimize import command as optimize_command
+from regdem.cli.predict import command as predict_command
+from regdem.cli.promote import command as promote_command
+from regdem.machine import block_shape
+from regdem.optimizer import KernelChoice, optimize_cubin
+from regdem.rewrite import Request
+from regdem.variants import variant_specs
+
+DATA = Path(__file__).parent.parent / "transform" / "data" / "spills.cubin"
+REQUEST = Request(threads=block_shape(256))
+
+
+@pytest.fixture(scope="module")
+def cubin() -> Cubin:
+    return Cubin.parse(DATA.read_bytes(), "spills.cubin")
+
+
+def choice(cubin: Cubin, name: str) -> tuple[Cubin, KernelChoice]:
+    new, choices = optimize_cubin(cubin, [cubin.kernel(name)], [REQUEST])
+    return new, choices[0]
+
+
+def test_spills_are_promoted_and_proved(cubin: Cubin) -> None:
+    new, done = choice(cubin, "single")
+    assert done.chosen is not None
+    assert done.chosen.spec.name == "promote"
+    verdict = check_pair(cubin.kernel("single"), new.kernel("single"), threads=256)
+    assert not verdict.findings
+    typical, least, most = done.gain(done.chosen)
+    assert least <= typical <= most
+    assert typical > 1.02
+
+
+def test_nothing_to_gain_leaves_the_input(cubin: Cubin) -> None:
+    new, done = choice(cubin, "plain")
+    assert done.chosen is None
+    assert "registers don't limit" in done.reason
+    assert new.to_bytes() == cubin.to_bytes()
+    body = done.to_dict()
+    assert body["chosen"] == "input"
+    assert body["before"] == body["after"]
+
+
+def test_variants_are_at_cliffs_above_the_present_residency(cubin: Cubin) -> None:
+    specs = variant_specs(cubin.kernel("single"), REQUEST)
+    assert [spec.name for spec in specs] == ["promote"]
+    few = Request(threads=block_shape(256), dynamic_shared_bytes=0)
+    assert variant_specs(cubin.kernel("plain"), few) == []
+
+
+def test_command_line(tmp_path: Path) -> None:
+    out, folder = tmp_path / "out.cubin", tmp_path / "all"
+    arguments = [str(DATA), "-o", str(out), "--threads", "256", "--kernel", "^single$"]
+    arguments += ["--jobs", "1", "--format", "json", "--all-variants", str(folder)]
+    result = CliRunner().invoke(optimize_command, arguments, standalone_mode=False)
+    assert result.exception is None
+    body = json.loads(result.stdout)["kernels"][0]
+    assert body["chosen"] == "promote"
+    assert body["after"]["predicted_cycles"] < body["before"]["predicted_cycles"]
+    assert body["checks"] == {"dataflow": "proved", "layout": "clean", "hazards": "clean"}
+    assert [entry["status"] for entry in body["variants"]] == ["proved"]
+    assert [path.name for path in folder.iterdir()] == ["single.promote.cubin"]
+    assert out.read_bytes() == (folder / "single.promote.cubin").read_bytes()
+
+
+def test_rank_of_files(tmp_path: Path) -> None:
+    out = tmp_path / "promoted.cubin"
+    arguments = [str(DATA), "-o", str(out), "--threads", "256", "--kernel", "^single$"]
+    result = CliRunner().invoke(promote_command, arguments, standalone_mode=False)
+    assert result.exception is None
+    for model in ("throughput", "paper"):
+        arguments = [str(DATA), str(out), "--threads", "256", "--kernel", "^single$"]
+        arguments += ["--model", model, "--format", "json"]
+        result = CliRunner().invoke(predict_command, arguments, standalone_mode=False)
+        assert result.exception is None
+        ranking = json.loads(result.stdout)["ranking"]
+        assert [entry["file"] for entry in ranking] == [str(out), str(DATA)]

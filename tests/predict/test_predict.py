@@ -1,0 +1,123 @@
+"""The predictor: what it must know, on kernels whose answer is known."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from regdem.binary.cubin import Cubin
+from regdem.binary.kernel import Kernel
+from regdem.machine import Occupancy, block_shape, occupancy
+from regdem.machine.timing import timing, timing_source
+from regdem.predict.model import Prediction, predict
+from regdem.predict.paper import occupancy_factor, paper_cycles
+from regdem.predict.traffic import SCENARIOS, accesses
+from regdem.promotion import promote_kernel
+from regdem.rewrite import Request
+from regdem.transform.demote import program_of
+
+DATA = Path(__file__).parent.parent / "transform" / "data" / "spills.cubin"
+THREADS = 256
+
+
+@pytest.fixture(scope="module")
+def cubin() -> Cubin:
+    return Cubin.parse(DATA.read_bytes(), "spills.cubin")
+
+
+def resident(kernel: Kernel, registers: int | None = None) -> Occupancy:
+    return occupancy(
+        kernel.arch,
+        THREADS,
+        registers or kernel.registers_per_thread,
+        static_shared_bytes=kernel.static_shared_bytes,
+        barriers=kernel.barriers,
+    )
+
+
+def ask(kernel: Kernel, registers: int | None = None) -> Prediction:
+    return predict(kernel, resident(kernel, registers))
+
+
+def test_shares_of_localities_add_up() -> None:
+    for scenario in SCENARIOS:
+        assert scenario.l1 + scenario.l2 + scenario.dram == pytest.approx(1.0)
+
+
+def test_every_value_of_the_machine_has_a_source() -> None:
+    machine = timing("sm_90")
+    for group, names in (("latency", machine.latency), ("rate", machine.rate)):
+        for name in names:
+            assert timing_source("sm_90", group, name)
+    assert timing("sm_86").borrowed
+    assert not machine.borrowed
+
+
+def test_more_warps_help_while_nothing_is_full_and_less_and_less(cubin: Cubin) -> None:
+    kernel = cubin.kernel("plain")
+    cycles = [ask(kernel, registers).predicted_cycles for registers in (255, 128, 64, 32)]
+    assert cycles == sorted(cycles, reverse=True)
+    gains = [a / b for a, b in itertools.pairwise(cycles)]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[0] == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_full_pipe_gains_nothing(cubin: Cubin) -> None:
+    kernel = cubin.kernel("single")
+    half, full = ask(kernel, 64), ask(kernel, 32)
+    assert half.predicted_cycles / full.predicted_cycles < 1.3
+    assert max(full.utilisation.values()) > 0.9
+
+
+def test_promotion_is_predicted_to_pay(cubin: Cubin) -> None:
+    kernel = cubin.kernel("single")
+    request = Request(threads=block_shape(THREADS))
+    new, _ = promote_kernel(cubin, kernel, request)
+    before, after = ask(kernel), ask(new.kernel("single"))
+    assert after.predicted_cycles < before.predicted_cycles
+    assert after.l1_bytes < before.l1_bytes  # shared memory is charged for
+    assert "local_memory" not in after.stalls
+
+
+def test_prediction_explains_itself(cubin: Cubin) -> None:
+    answer = ask(cubin.kernel("twice"))
+    assert answer.interval[0] <= answer.predicted_cycles <= answer.interval[1]
+    assert sum(answer.stalls.values()) < answer.warp_cycles
+    text = answer.explain()
+    assert answer.bound_by in text
+    assert "KiB beside shared memory" in text
+    assert answer.to_dict()["active_warps"] == answer.active_warps
+
+
+def test_what_does_not_fit_has_no_cycles(cubin: Cubin) -> None:
+    kernel = cubin.kernel("plain")
+    nothing = occupancy("sm_90", 1024, 255)
+    answer = predict(kernel, nothing)
+    assert answer.active_warps == 0
+    assert answer.to_dict()["predicted_cycles"] is None
+    assert answer.explain()
+
+
+def test_waves_and_tail(cubin: Cubin) -> None:
+    kernel = cubin.kernel("plain")
+    o = resident(kernel)
+    wave = 132 * o.active_blocks
+    one = predict(kernel, o, grid_blocks=wave).predicted_cycles
+    two = predict(kernel, o, grid_blocks=2 * wave).predicted_cycles
+    more = predict(kernel, o, grid_blocks=wave + 1).predicted_cycles
+    assert two == pytest.approx(2 * one)
+    assert one < more < two
+
+
+def test_addresses_from_loads_are_gathers(cubin: Cubin) -> None:
+    seen = accesses(program_of(cubin.kernel("plain")))
+    assert not any(access.is_gather for access in seen.values())
+    assert {access.space for access in seen.values()} == {"global"}
+
+
+def test_paper_formula(cubin: Cubin) -> None:
+    assert occupancy_factor(0.5) / occupancy_factor(1.0) == pytest.approx(0.5**-0.86281)
+    program = program_of(cubin.kernel("single"))
+    assert paper_cycles(program, 0.5) > paper_cycles(program, 1.0) > 0
