@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import (
     STACK_POINTER,
@@ -50,7 +52,7 @@ from regdem.transform.hazards import repair
 from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.rename import rename
 from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
-from regdem.transform.spill import Access, insertions, place
+from regdem.transform.spill import Access, hoist, insertions, place
 
 RESERVED_REGISTERS = 2
 """A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
@@ -207,15 +209,20 @@ def _by_live_range(
         if chosen is None:
             tried.append("no idle live ranges left")
             break
-        spilled = _spill_webs(kernel, program, live, chosen, ways, hot, options)
+        evicted = sum((c.idle for c in chosen), start=np.zeros(len(program), dtype=np.int32))
+        free = (target - pressure + evicted * np.array(hot)).tolist()
+        for room in (free, None):
+            spilled = _spill_webs(kernel, program, live, chosen, ways, hot, room, options)
+            if spilled.slots > options.most_slots:
+                break
+            new_live = liveness(spilled.edited.program)
+            new_webs = webs(spilled.edited.program, new_live)
+            colouring = colour(new_webs, limit)
+            if colouring.failed < 0:
+                return _finish(kernel, spilled, new_webs, colouring, "live-range")
         if spilled.slots > options.most_slots:
             tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
             break
-        new_live = liveness(spilled.edited.program)
-        new_webs = webs(spilled.edited.program, new_live)
-        colouring = colour(new_webs, limit)
-        if colouring.failed < 0:
-            return _finish(kernel, spilled, new_webs, colouring, "live-range")
         tried.append("tuples did not fit")
     raise UnsupportedError(
         f"{options.registers} registers can't be reached ({tried[-1]})",
@@ -249,6 +256,7 @@ def _spill_webs(
     chosen: Sequence[Candidate],
     ways: dict[int, int],
     hot: list[bool],
+    room: list[int] | None,
     options: DemoteOptions,
 ) -> _Spilled:
     slot_of = _share_slots(chosen, ways)
@@ -262,7 +270,7 @@ def _spill_webs(
         )
         for candidate in chosen
     ]
-    return _insert(kernel, program, live, values, slots, hot, options)
+    return _insert(kernel, program, live, values, slots, hot, room, options)
 
 
 def _insert(
@@ -272,9 +280,13 @@ def _insert(
     values: Sequence[tuple[Access, int, int, int | None]],
     slots: int,
     hot: list[bool],
+    room: list[int] | None,
     options: DemoteOptions,
 ) -> _Spilled:
-    """Inserts the loads and stores of all values (access, web, slot, recomputed definition)."""
+    """Inserts the loads and stores of all values (access, web, slot, recomputed definition).
+
+    `room`: registers free at each instruction, for loads to stand earlier; None: they don't.
+    """
     before: dict[int, list[Word]] = {}
     after: dict[int, list[Word]] = {}
     where: SlotLayout | None = None
@@ -286,6 +298,8 @@ def _insert(
         result.where = where
     for value, web, slot, definition in values:
         placement = place(program, live, value, hot, store=definition is None)
+        if room is not None:
+            hoist(program, value, placement, room)
         if definition is not None:
             copy = copy_of(program, definition)
             loads, stores = insertions(program, placement, copy, None, before, after)
@@ -339,7 +353,7 @@ def _by_register(
             )
             for slot, r in enumerate(picked)
         ]
-        spilled = _insert(kernel, program, live, values, len(picked), hot, options)
+        spilled = _insert(kernel, program, live, values, len(picked), hot, None, options)
         new_live = liveness(spilled.edited.program)
         kept = sum(1 << r for r in used if r not in picked) | (1 << address)
         new_webs = webs(spilled.edited.program, new_live, kept)

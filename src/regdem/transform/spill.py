@@ -33,6 +33,9 @@ from regdem.isa.encode import ALWAYS, Guard, Word, nop
 from regdem.program.program import Program
 from regdem.transform.hazards import FIXED_LATENCY_CYCLES
 
+LOAD_CYCLES = 32
+"""What a load from shared memory takes, and a little: no load needs to stand earlier."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -60,6 +63,8 @@ class Placement:
         default_factory=lambda: dict[int, tuple[int, bool]]()
     )
     unguarded: set[int] = field(default_factory=lambda: set[int]())
+    hoisted: dict[int, int] = field(default_factory=lambda: dict[int, int]())
+    """Loads that stand earlier than right in front of their use: use -> instruction."""
 
 
 def place(
@@ -209,6 +214,31 @@ def _drop_dead_stores(program: Program, value: Access, result: Placement) -> Non
         del result.stores[i]
 
 
+def hoist(program: Program, value: Access, placement: Placement, room: list[int]) -> None:
+    """Moves loads up within their blocks, to hide their latency where registers are free.
+
+    `room[j]`: registers still free at instruction j; what is used is taken off. In its own live
+    range a value's register holds nothing else, so that only its own accesses stop the way up.
+    """
+    stall = program.code.stall
+    for i in sorted(placement.loads):
+        start = program.blocks[int(program.block_of[i])].start
+        at, cycles = i, 0
+        while at > start and cycles < LOAD_CYCLES:
+            j = at - 1
+            stored = (at, False) in placement.stores.values() or (
+                (j, True) in placement.stores.values()
+            )
+            if j in value.reads or j in value.writes or room[j] <= 0 or stored:
+                break
+            at = j
+            cycles += max(1, int(stall[j]))
+        for j in range(at, i):
+            room[j] -= 1
+        if at != i:
+            placement.hoisted[i] = at
+
+
 def insertions(
     program: Program,
     placement: Placement,
@@ -229,8 +259,8 @@ def insertions(
             else:
                 # In front of any load that was put there: the slot must be written first.
                 before.setdefault(position, []).insert(0, store(guard))
-    for i in placement.loads:
-        before.setdefault(i, []).append(load)
+    for i in sorted(placement.loads):
+        before.setdefault(placement.hoisted.get(i, i), []).append(load)
     return len(placement.loads), len(placement.stores) if store else 0
 
 
