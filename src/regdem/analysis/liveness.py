@@ -25,7 +25,6 @@ from regdem.analysis.bits import ALL, def_masks, file_mask, use_masks
 from regdem.isa.decoded import RegisterFile
 from regdem.program.program import Program
 
-
 STACK_POINTER_BIT = 1 << 1
 
 
