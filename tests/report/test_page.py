@@ -82,6 +82,13 @@ def test_page_is_well_formed_and_self_contained(page: Path) -> None:
     assert lengths == {kernels()[0].instruction_count}
 
 
+def test_the_same_kernel_twice_has_ids_of_its_own() -> None:
+    twice = [kernels()[1]] * 2
+    parser = _Parser()
+    parser.feed(html_report("x", twice, [inspect_kernel(kernel) for kernel in twice], [{}, {}]))
+    assert len(parser.ids) == len(set(parser.ids))
+
+
 def test_without_the_disassembler_registers_are_shown(page: Path) -> None:
     data = re.search(r'id="data">(.*?)</script>', page.read_text())
     assert data is not None

@@ -137,7 +137,7 @@ def _section(number: int, report: KernelReport, columns: dict[str, Any] | None) 
         + "</div><div>"
         + _lines(analysis, columns)
         + "</div></div>"
-        + _listing(report, analysis)
+        + _listing(number, report, analysis)
         + "</section>"
     )
 
@@ -312,11 +312,11 @@ def _lines(analysis: CodeAnalysis, columns: dict[str, Any]) -> str:
     )
 
 
-def _listing(report: KernelReport, analysis: CodeAnalysis) -> str:
+def _listing(number: int, report: KernelReport, analysis: CodeAnalysis) -> str:
     return (
         "<h3>Listing</h3>"
         '<div class="tools"><label class="visually-hidden" for="search-'
-        f'{report.name}">Search</label><input type="search" id="search-{report.name}" '
+        f'{number}">Search</label><input type="search" id="search-{number}" '
         'placeholder="Search text, offset, source line ( / )">'
         '<select class="filter" aria-label="Show only"><option value="">all instructions</option>'
         '<option value="marked">spills and arrays</option><option value="peak">at the peak</option>'
