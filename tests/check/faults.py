@@ -86,8 +86,17 @@ class Bench:
         return found
 
     def stores(self) -> list[int]:
-        """Slot stores."""
-        return [i for i in range(len(self.words)) if self.view.name[i] == "STS" and self.is_slot(i)]
+        """Slot stores of computed values (a constant may be what the slot holds already)."""
+        found: list[int] = []
+        computed: dict[int, bool] = {}
+        for i in range(len(self.words)):
+            if self.view.name[i] == "STS" and self.is_slot(i):
+                data = next(row.first for row in self.view.rows[i] if row.bit == 32)
+                if computed.get(data, False):
+                    found.append(i)
+            for place in self.view.writes[i]:
+                computed[place] = bool(self.view.reads[i])
+        return found
 
     def user_of(self, load: int) -> int | None:
         """The instruction a slot load was inserted for."""

@@ -67,9 +67,9 @@ def test_a_thousand_instructions_take_less_than_a_second(kernels: dict[str, Kern
     rewritten = demoted(kernel, chosen, THREADS)
     count = len(rewritten.code) // 16
     check_pair(kernel, kernel)
-    start = time.perf_counter()
+    start = time.process_time()
     check_pair(kernel, rewritten, threads=THREADS)
-    assert (time.perf_counter() - start) / count * 1000 < 1.0
+    assert (time.process_time() - start) / count * 1000 < 1.0
 
 
 def test_a_changed_immediate_is_rejected(kernels: dict[str, Kernel]) -> None:

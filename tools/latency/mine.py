@@ -30,6 +30,7 @@ from regdem.check.pipeline import LONGEST_FIXED_CYCLES, Pipeline
 from regdem.check.timing import timing_of
 from regdem.check.view import CodeView, view_of
 from regdem.errors import RegdemError
+from regdem.machine.latency import LatencyRow, parse_rows
 
 Key = tuple[str, str, str, str]
 
@@ -80,6 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("places", nargs="+", help="cubins or folders of cubins")
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--merge", type=Path, help="a table to add to")
     parser.add_argument("--largest", type=int, default=6000, help="instructions per kernel")
     parser.add_argument("--per-file", type=int, default=0, help="kernels of each file")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
@@ -106,9 +108,12 @@ def main() -> int:
         kernels += 1
         instructions += len(view)
     report(miner, kernels, instructions, refused)
+    merged: list[LatencyRow] = []
+    if arguments.merge is not None:
+        merged = parse_rows(arguments.merge.read_text(encoding="utf-8"))
     if arguments.output is not None:
         arguments.output.write_text(
-            table_text(miner, kernels, instructions, arguments.label), encoding="utf-8"
+            table_text(miner, kernels, instructions, arguments.label, merged), encoding="utf-8"
         )
     return 0
 
@@ -125,7 +130,26 @@ def report(miner: Miner, kernels: int, instructions: int, refused: int) -> None:
         print(f"  {count:8} {' '.join(key)}  e.g. {miner.examples[key]}", file=sys.stderr)
 
 
-def table_text(miner: Miner, kernels: int, instructions: int, label: str) -> str:
+Numbers = tuple[int, int, int, int]
+
+
+def _joined(old: Numbers | None, new: Numbers) -> Numbers:
+    """Evidence of two corpora together."""
+    if old is None:
+        return new
+    least = min(old[0], new[0])
+    at_least = [each for each in (old, new) if each[0] == least]
+    return (
+        least,
+        old[1] + new[1],
+        sum(each[2] for each in at_least),
+        sum(each[3] for each in at_least),
+    )
+
+
+def table_text(
+    miner: Miner, kernels: int, instructions: int, label: str, merged: list[LatencyRow]
+) -> str:
     """The table file: one row per pair, sorted."""
     lines = [
         "# Least cycles between dependent instructions of sm_90, as ptxas leaves them.",
@@ -133,10 +157,15 @@ def table_text(miner: Miner, kernels: int, instructions: int, label: str) -> str
         + (f": {label}" if label else ""),
         "# kind\tproducer\tconsumer\trole\tleast_cycles\tseen\tseen_at_least\tfiles_at_least",
     ]
-    for key, ages in sorted(miner.ages.items()):
+    rows: dict[Key, Numbers] = {}
+    for old in merged:
+        key = (old.kind, old.producer, old.consumer, old.role or "-")
+        rows[key] = (old.least_cycles, old.seen, old.seen_at_least, old.files_at_least)
+    for key, ages in miner.ages.items():
         least = min(ages)
         numbers = (least, sum(ages.values()), ages[least], len(miner.files_at[key][1]))
-        lines.append("\t".join([*key, *map(str, numbers)]))
+        rows[key] = _joined(rows.get(key), numbers)
+    lines.extend("\t".join([*key, *map(str, rows[key])]) for key in sorted(rows))
     return "\n".join(lines) + "\n"
 
 

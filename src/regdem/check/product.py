@@ -15,6 +15,10 @@ from regdem.check.findings import Finding
 from regdem.check.graph import Graph, StepFlow, build_graph
 from regdem.check.view import CodeView
 
+_ARMS = ("bssy",)
+"""Control that names a place to meet at, without going there."""
+_FOLLOWED = ("branch", "call", "return", "indirect", "warpsync", "bssy")
+
 
 @dataclass(frozen=True)
 class Product:
@@ -33,7 +37,7 @@ def build_product(
 ) -> tuple[Product | None, list[Finding]]:
     """Merge two aligned programs; findings instead where their branches don't correspond."""
     kernel = rewritten.kernel
-    entries = _entries(pairs, first, second)
+    entries = _entries(pairs, first, second, original, rewritten)
     steps = _merge(pairs, len(original), len(rewritten), entries)
     cuts: dict[tuple[int, int], int] = {}
     i = j = 0
@@ -63,12 +67,18 @@ def build_product(
         ) == (second.falls[b], second.skips[b], second.returns[b], second.callee[b] < 0)
         if first.callee[a] >= 0:
             wanted.append((first.callee[a], second.callee[b]))
+        if original.control[a] in _ARMS:
+            wanted.append((original.target[a], rewritten.target[b]))
+        elif original.target[a] >= 0 and original.control[a] not in _FOLLOWED:
+            same = False
         found = [cuts.get(pair, -1) for pair in wanted]
         if not same or -1 in found:
             where = ", ".join(f"0x{16 * t:x} / 0x{16 * u:x}" for t, u in wanted)
             message = f"{original.name[a]} leads to places that don't correspond ({where})"
             findings.append(Finding("branch_target", kernel, 16 * b, message))
             continue
+        if original.control[a] in _ARMS:
+            found.pop()
         if first.callee[a] >= 0:
             callee[k] = found.pop()
         targets[k] = tuple(found)
@@ -79,12 +89,18 @@ def build_product(
 
 
 def _entries(
-    pairs: list[tuple[int, int]], first: StepFlow, second: StepFlow
+    pairs: list[tuple[int, int]],
+    first: StepFlow,
+    second: StepFlow,
+    original: CodeView,
+    rewritten: CodeView,
 ) -> list[tuple[int, int]]:
     """Pairs of targets that matched branches and calls name, in ascending order."""
     entries: set[tuple[int, int]] = set()
     for a, b in pairs:
         entries.update(zip(first.targets[a], second.targets[b], strict=False))
+        if original.control[a] in _ARMS:
+            entries.add((original.target[a], rewritten.target[b]))
         if first.callee[a] >= 0 and second.callee[b] >= 0:
             entries.add((first.callee[a], second.callee[b]))
     return sorted(entries, key=lambda entry: (entry[1], entry[0]))

@@ -22,6 +22,7 @@ _GENERAL = (1 << 255) - 1
 _GROUPS = {
     "shared": ("LDS", "LDSM", "SHFL"),
     "constant": ("LDC",),
+    "special": ("S2R", "S2UR"),
     "transcendental": ("MUFU", "FCHK", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV"),
 }
 """Instructions of one group deliver results in order: a later one's scoreboard covers earlier."""

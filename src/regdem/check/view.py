@@ -24,6 +24,7 @@ from regdem.check.places import FILE_BASE
 from regdem.errors import UnsupportedError
 from regdem.isa.decode import decode
 from regdem.isa.decoded import IMPLICIT, DecodedCode, Role
+from regdem.isa.table import Form
 
 _FIELD_BITS = (8, 6, 3, 3)
 _CONTROL_MASK_HIGH = ((1 << 21) - 1) << 41  # bits 105 to 125 of the instruction
@@ -91,7 +92,7 @@ def view_of(kernel: str, code: bytes, arch: str) -> CodeView:
             offset=16 * index,
         )
     forms = decoded.table.forms
-    form = decoded.form.tolist()
+    form: list[int] = decoded.form.tolist()
     rows = _rows(decoded)
     low = decoded.words[:, 0].tolist()
     high = decoded.words[:, 1].tolist()
@@ -110,7 +111,7 @@ def view_of(kernel: str, code: bytes, arch: str) -> CodeView:
         rows=rows,
         reads=[_elements(each, reads=True) for each in rows],
         writes=[_elements(each, reads=False) for each in rows],
-        target=[_target(kernel, i, control[i], low[i], high[i]) for i in range(len(low))],
+        target=[_target(kernel, i, forms[form[i]], low[i], high[i]) for i in range(len(low))],
         variable_latency=[forms[f].variable_latency for f in form],
         timing_name=[f"{forms[f].latency}:{forms[f].name}" for f in form],
     )
@@ -159,41 +160,41 @@ def _masked(decoded: DecodedCode) -> list[int]:
             bits[own][here] % 64
         ).astype(np.uint64)
         np.bitwise_or.at(clear[:, half], decoded.operand_instruction[own][here], field)
-    opcode = words[:, 0] & np.uint64(0xFFF)
-    long = np.isin(opcode, np.array(_LONG_DISPLACEMENT, np.uint64))
-    clear[long, 0] |= np.uint64(0xFF << 16 | _ALL & ~((1 << 34) - 1))
-    clear[long, 1] |= np.uint64((1 << 18) - 1)
-    short = np.isin(opcode, np.array(_SHORT_DISPLACEMENT, np.uint64))
-    clear[short, 0] |= np.uint64(_ALL & ~((1 << 34) - 1))
+    forms = decoded.table.forms
+    present: list[int] = np.unique(decoded.form).tolist()
+    for index in present:
+        displacement = forms[index].displacement
+        if displacement is None:
+            continue
+        field = sum(((1 << width) - 1) << bit for bit, width in displacement.pieces)
+        here = decoded.form == index
+        clear[here, 0] |= np.uint64(field & _ALL)
+        clear[here, 1] |= np.uint64(field >> 64)
     kept = words & ~clear
     return [low | high << 64 for low, high in kept.tolist()]
 
 
-_LONG_DISPLACEMENT = (0x947, 0x944, 0x950, 0x949, 0x948)
-"""BRA, CALL.REL, RET.REL, BRX, WARPSYNC.COLLECTIVE: 56 bits, in units of 4 bytes."""
-_SHORT_DISPLACEMENT = (0x945,)
-"""BSSY: 30 bits, in units of 4 bytes."""
 _WITHOUT_TARGET = ("none", "exit", "bsync", "barrier", "other", "call_register")
 
 
-def _target(kernel: str, i: int, control: str, low: int, high: int) -> int:
-    opcode = low & 0xFFF
-    if opcode in _LONG_DISPLACEMENT:
-        value = (low >> 16 & 0xFF) | (low >> 34 | (high & 0x3FFFF) << 30) << 8
-        value -= (value >> 55) << 56
-    elif opcode in _SHORT_DISPLACEMENT:
-        value = low >> 34
-        value -= (value >> 29) << 30
-    elif control in _WITHOUT_TARGET or opcode == 0x348:
-        return -1
-    else:
+def _target(kernel: str, i: int, form: Form, low: int, high: int) -> int:
+    displacement = form.displacement
+    if displacement is None:
+        if form.control in _WITHOUT_TARGET:
+            return -1
         raise UnsupportedError(
-            f"control flow of opcode 0x{opcode:03x} is not understood",
+            f"control flow of {form.name} is not understood",
             code="control_flow",
             kernel=kernel,
             offset=16 * i,
         )
-    place = 16 * (i + 1) + 4 * value
+    word = low | high << 64
+    value = at = 0
+    for bit, width in displacement.pieces:
+        value |= (word >> bit & ((1 << width) - 1)) << at
+        at += width
+    value -= value >> (at - 1) << at
+    place = 16 * (i + 1) + displacement.unit * value
     return place // 16 if place % 16 == 0 else -1
 
 

@@ -11,9 +11,9 @@ writes it from libraries set apart for calibration; other libraries are held out
 Trust: a bound counts where ptxas was seen exactly at it often enough, and in enough different
 files, that it is the hardware's and not an accident of scheduling or of one template (`is_tight`).
 The table is asked from the particular to the general: the two instructions, then the producer and
-the consumer's class or family, then both classes. Where even these are hardly known, the greatest
-well-known bound of the producer's class counts: thin evidence asks for more cycles, never for
-fewer than ptxas was seen to leave.
+the consumer's class or family, then both classes. Where even these are hardly known, the usual
+(median) bound of the producer's class for operands of the same register file counts, but never
+more than ptxas was seen to leave.
 
 `kind` is RAW (role: which operand of the consumer) or WAW. Two writes must land in order: the
 distance asked for is the difference of the two latencies, at most what ptxas was seen to leave.
@@ -64,6 +64,7 @@ class _Evidence:
     seen: int = 0
     seen_at_least: int = 0
     files_at_least: int = 0
+    is_class: bool = False
 
     def add(self, row: LatencyRow) -> None:
         if row.least_cycles < self.least_cycles:
@@ -78,7 +79,7 @@ class _Evidence:
         return (
             self.seen_at_least >= _ENOUGH_AT_LEAST
             and self.files_at_least >= _ENOUGH_FILES
-            and self.seen_at_least >= _TIGHT_SHARE * self.seen
+            and (self.is_class or self.seen_at_least >= _TIGHT_SHARE * self.seen)
         )
 
 
@@ -92,17 +93,19 @@ class LatencyTable:
         self._known: dict[_Key, int] = {}
         for row in rows:
             for key in set(_keys(row.kind, row.producer, row.consumer, row.role)):
-                self._evidence.setdefault(key, _Evidence(row.least_cycles)).add(row)
-        self._most: dict[str, int] = {}
-        for (kind, producer, consumer, _), evidence in self._evidence.items():
+                general = ":" not in key[1]
+                evidence = _Evidence(row.least_cycles, is_class=general)
+                self._evidence.setdefault(key, evidence).add(row)
+        self._usual: dict[tuple[str, str, bool], list[int]] = {}
+        for (kind, producer, consumer, port), evidence in self._evidence.items():
             if kind != "RAW" or not evidence.is_tight:
                 continue
             for name in {producer, _class_of(producer)}:
                 known = self._latency.get(name, evidence.least_cycles)
                 self._latency[name] = min(known, evidence.least_cycles)
-            if ":" not in consumer:
-                name = _class_of(producer)
-                self._most[name] = max(self._most.get(name, 0), evidence.least_cycles)
+            if ":" not in producer and ":" not in consumer:
+                usual = self._usual.setdefault(_usual_key(producer, consumer, port), [])
+                usual.append(evidence.least_cycles)
 
     def required(self, kind: str, producer: str, consumer: str, role: str) -> int:
         """Cycles that must lie between issue of the producer and of the consumer."""
@@ -114,16 +117,17 @@ class LatencyTable:
         return cycles
 
     def _required_read(self, producer: str, consumer: str, role: str) -> int:
-        least: int | None = None
+        last: _Evidence | None = None
         for key in _keys("RAW", producer, consumer, role):
             evidence = self._evidence.get(key)
             if evidence is None:
                 continue
             if evidence.is_tight:
                 return evidence.least_cycles
-            least = evidence.least_cycles
-        most = self._most.get(_class_of(producer), NEVER_SEEN_CYCLES)
-        return most if least is None else min(least, most)
+            last = evidence
+        known = sorted(self._usual.get(_usual_key(_class_of(producer), consumer, role), ()))
+        usual = known[len(known) // 2] if known else NEVER_SEEN_CYCLES
+        return usual if last is None else min(last.least_cycles, usual)
 
     def _required_write(self, producer: str, consumer: str, role: str) -> int:
         first = self._latency_of(producer, NEVER_SEEN_CYCLES)
@@ -142,16 +146,32 @@ _FAMILIES = {"shuffle": "memory", "mufu": "slow", "variable": "slow", "special":
 def _family_of(name: str) -> str:
     """Consumers that take their operands through the same port."""
     group = _class_of(name)
+    if group == "memory":
+        return group
     if group.startswith("memory_") and group != "memory_constant":
         return "memory"
     return _FAMILIES.get(group, group)
 
 
+def _file_of(role: str) -> str:
+    """The register file a role reads ("r", "u", "p", "q"), or "guard"."""
+    return role if role == "guard" else role[:1]
+
+
+def _usual_key(producer: str, consumer: str, role: str) -> tuple[str, str, bool]:
+    return producer, _file_of(role), _family_of(consumer) == "memory"
+
+
 def _port(consumer: str, role: str) -> str:
-    """Arithmetic reads its first two operands alike; a third may be taken later."""
-    if _family_of(consumer) != "memory" and role in ("r24", "r32"):
-        return "r"
-    return role
+    """Arithmetic reads its first two operands alike; a third may be taken later. Data of memory
+    instructions is read alike wherever its field is."""
+    if role in ("p77", "p87"):
+        return "p"
+    if role.startswith("u"):
+        return "u"
+    if _family_of(consumer) == "memory":
+        return "r data" if role in ("r32", "r64") else role
+    return "r" if role in ("r24", "r32") else role
 
 
 def _keys(kind: str, producer: str, consumer: str, role: str) -> list[_Key]:
