@@ -117,12 +117,13 @@ IMPLICIT = {0x803: "PRED r 32 7", 0x804: "PRED w 32 7"}
 
 
 # Operands of an operation (bits 0-8) that are printed only when used, and rarely are.
-HIDDEN = {0x025: ("PRED 81 2 1",), 0x027: ("PRED 81 2 1",)}
+HIDDEN = {0x025: ("PRED 81 2 1",), 0x027: ("PRED 81 2 1",), 0x1A7: ("GPR 24 1 1",)}
 
 
 # Left out, so that kernels with them are refused: their operands stay in flight until
 # WARPGROUP.DEPBAR, and their predicate is stored inverted (7 is UP0), which no operand row can say.
-OMITTED = {"HGMMA", "IGMMA", "QGMMA", "BGMMA"}
+# LDGMC and BRXU are rare and not understood well enough.
+OMITTED = {"HGMMA", "IGMMA", "QGMMA", "BGMMA", "LDGMC", "BRXU"}
 
 # Rare in the corpora; they read their sources late like every other access to memory.
 VARIABLE = {"STSM", "ARRIVES"}

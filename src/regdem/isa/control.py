@@ -50,7 +50,8 @@ def get_control(hi: int) -> ControlWord:
 
 
 def set_control(hi: int, control: ControlWord) -> int:
-    """The high word with `control` in it, made legal. Raises `ValueError` for values out of range."""
+    """The high word with `control` in it, made legal. Raises `ValueError` for values out of
+    range."""
     c = control.legal()
     if not (0 <= c.stall <= MAX_STALL and 0 <= c.wait_mask < 64 and 0 <= c.reuse < 16):
         raise ValueError(f"control word out of range: {c}")

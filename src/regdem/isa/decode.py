@@ -42,7 +42,7 @@ def decode(words: bytes | NDArray[np.uint64], arch: str = "sm_90") -> DecodedCod
     opcode = (low & np.uint64(0xFFF)).astype(np.int64)
     order = np.argsort(opcode, kind="stable")
     values, starts = np.unique(opcode[order], return_index=True)
-    ends = [*starts[1:].tolist(), n]
+    ends = [*starts[1:].tolist(), n][: len(starts)]
     for value, start, end in zip(values.tolist(), starts.tolist(), ends, strict=True):
         rows = order[start:end]
         for candidate in table.by_opcode.get(value, ()):

@@ -1,7 +1,7 @@
 """Encodes the few instructions that transformations insert (sm_90).
 
-Every constructor is tested against the vendor's disassembler. Control bits are left idle (one cycle,
-no scoreboards, no waits) unless given; the scheduler of the transformations fills them in.
+Every constructor is tested against the vendor's disassembler. Control bits are left idle (one
+cycle, no scoreboards, no waits) unless given; the scheduler of the transformations fills them in.
 """
 
 from __future__ import annotations
