@@ -207,7 +207,12 @@ def _by_live_range(
         candidates = web_candidates(program, live, found, ways, hot)
         chosen = choose_webs(candidates, pressure, target, 4 * options.most_slots, ways)
         if chosen is None:
-            tried.append("no idle live ranges left")
+            unbounded = choose_webs(candidates, pressure, target, len(candidates), ways)
+            tried.append(
+                "no idle live ranges left"
+                if unbounded is None
+                else f"more slots needed than the {options.most_slots} that fit"
+            )
             break
         evicted = sum((c.idle for c in chosen), start=np.zeros(len(program), dtype=np.int32))
         free = (target - pressure + evicted * np.array(hot)).tolist()
