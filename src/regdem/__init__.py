@@ -12,16 +12,27 @@ from regdem.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from regdem.api import inspect as inspect
+    from regdem.check.front import check as check
     from regdem.integrations.loading import load as load
     from regdem.machine import occupancy as occupancy
+    from regdem.rewriting import demote as demote
+    from regdem.rewriting import optimize as optimize
+    from regdem.rewriting import promote as promote
 
 
 _EXPORTS = {
+    "check": "regdem.check",
+    "demote": "regdem.rewriting:demote",
     "inspect": "regdem.api:inspect",
     "load": "regdem.integrations.loading:load",
     "occupancy": "regdem.machine.residency:occupancy",
+    "optimize": "regdem.rewriting:optimize",
+    "promote": "regdem.rewriting:promote",
 }
-"""Public name -> "module:attribute"; add a line here and one under TYPE_CHECKING."""
+"""Public name -> "module:attribute", or a package that can be called.
+
+To add one, add a line here and one under TYPE_CHECKING.
+"""
 
 
 def __getattr__(name: str) -> Any:
@@ -29,7 +40,8 @@ def __getattr__(name: str) -> Any:
     if target is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, _, attribute = target.partition(":")
-    value = getattr(importlib.import_module(module_name), attribute)
+    module = importlib.import_module(module_name)
+    value = getattr(module, attribute) if attribute else module
     globals()[name] = value
     return value
 

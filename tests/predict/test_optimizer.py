@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 
+import regdem
 from regdem.binary.cubin import Cubin
 from regdem.check import check_pair
 from regdem.cli.optimize import command as optimize_command
 from regdem.cli.predict import command as predict_command
 from regdem.cli.promote import command as promote_command
+from regdem.cli.schemas import schema
+from regdem.errors import UsageError
 from regdem.machine import block_shape
 from regdem.optimizer import KernelChoice, optimize_cubin
 from regdem.rewrite import Request
@@ -66,6 +71,7 @@ def test_command_line(tmp_path: Path) -> None:
     arguments += ["--jobs", "1", "--format", "json", "--all-variants", str(folder)]
     result = CliRunner().invoke(optimize_command, arguments, standalone_mode=False)
     assert result.exception is None
+    jsonschema.validate(json.loads(result.stdout), schema("optimize"))
     body = json.loads(result.stdout)["kernels"][0]
     assert body["chosen"] == "promote"
     assert body["after"]["predicted_cycles"] < body["before"]["predicted_cycles"]
@@ -78,12 +84,33 @@ def test_command_line(tmp_path: Path) -> None:
 def test_rank_of_files(tmp_path: Path) -> None:
     out = tmp_path / "promoted.cubin"
     arguments = [str(DATA), "-o", str(out), "--threads", "256", "--kernel", "^single$"]
+    arguments += ["--format", "json"]
     result = CliRunner().invoke(promote_command, arguments, standalone_mode=False)
     assert result.exception is None
+    jsonschema.validate(json.loads(result.stdout), schema("promote"))
     for model in ("throughput", "paper"):
         arguments = [str(DATA), str(out), "--threads", "256", "--kernel", "^single$"]
         arguments += ["--model", model, "--format", "json"]
         result = CliRunner().invoke(predict_command, arguments, standalone_mode=False)
         assert result.exception is None
+        jsonschema.validate(json.loads(result.stdout), schema("predict"))
         ranking = json.loads(result.stdout)["ranking"]
         assert [entry["file"] for entry in ranking] == [str(out), str(DATA)]
+
+
+def test_python_interface(tmp_path: Path) -> None:
+    module = regdem.load(DATA)
+    kernel = module.kernel("single")
+    done = regdem.promote(kernel, threads=256)
+    assert not regdem.check(kernel, done.kernel, threads=256).findings
+    assert not regdem.check(kernel).findings
+    assert "promoted" in done.to_dict()
+    assert done._repr_html_().startswith("<table>")  # pyright: ignore[reportPrivateUsage]
+    (tmp_path / "out.cubin").write_bytes(done.to_bytes())
+    again = pickle.loads(pickle.dumps(kernel))
+    assert again == kernel
+    assert again.source is None
+    with pytest.raises(UsageError):
+        regdem.promote(again, threads=256)
+    best = regdem.optimize(Cubin.parse(DATA.read_bytes(), "x").to_bytes(), threads=256)
+    assert {each.name for each in best.kernels} == {k.name for k in module.kernels}

@@ -93,7 +93,9 @@ class Cubin:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """All entry functions in the order of the symbol table."""
-        return tuple(self._build(index) for index in self._kernel_symbols.values())
+        return tuple(
+            self._build(index).with_source(self) for index in self._kernel_symbols.values()
+        )
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
@@ -110,7 +112,7 @@ class Cubin:
             )
         if "kernels" in self.__dict__:
             return next(k for k in self.kernels if k.name == name)
-        return self._build(index)
+        return self._build(index).with_source(self)
 
     def with_kernel(self, name: str, edit: KernelEdit) -> Cubin:
         """A new cubin in which the kernel's code is replaced and everything else follows.

@@ -1,8 +1,8 @@
 """A kernel of a cubin as a value: its code and everything the file says about it.
 
-Offsets are bytes from the start of the kernel's code section. A `Kernel` keeps no handle to the
-file; it can be pickled and sent to another process. What the file does not say is `None`, never a
-guess.
+Offsets are bytes from the start of the kernel's code section. A `Kernel` can be pickled and sent
+to another process; `source`, the cubin it was read from, stays behind then. What the file does not
+say is `None`, never a guess.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from regdem.binary.demangle import demangle
 from regdem.binary.info import InfoRecord
+
+if TYPE_CHECKING:
+    from regdem.binary.cubin import Cubin
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,19 @@ class Kernel:
     """A `.nv_debug_line_sass` table covers this kernel."""
     lines: tuple[LineEntry, ...] = field(repr=False)
     """Source lines from `.debug_line`, sorted by offset; empty without `-lineinfo`."""
+
+    def with_source(self, cubin: Cubin) -> Kernel:
+        """Notes the cubin this kernel was read from; no part of its value."""
+        self.__dict__["_source"] = cubin
+        return self
+
+    @property
+    def source(self) -> Cubin | None:
+        """The cubin it was read from, in the process that read it."""
+        return self.__dict__.get("_source")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_source"}
 
     @cached_property
     def demangled_name(self) -> str:

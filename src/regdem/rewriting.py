@@ -1,0 +1,169 @@
+"""The library's rewrites: one call a kernel or module, a proved result back.
+
+A kernel knows the cubin it was read from; the result holds a new cubin, so that nothing is written
+until the caller does: `Path("out.cubin").write_bytes(regdem.demote(kernel, ...).to_bytes())`.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from regdem.api import Module, load
+from regdem.binary import Cubin, Kernel
+from regdem.errors import UsageError
+from regdem.machine import BlockShape, block_shape
+from regdem.optimizer import KernelChoice, Options, optimize_cubin
+from regdem.promotion import promote_kernel
+from regdem.rewrite import KernelRewrite, Request, demote_kernel
+
+Threads = int | tuple[int, ...] | BlockShape | None
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A proved rewrite: the new cubin, the new kernel, and what was done (`report`)."""
+
+    cubin: Cubin
+    report: KernelRewrite
+
+    @property
+    def kernel(self) -> Kernel:
+        """The rewritten kernel."""
+        return self.cubin.kernel(self.report.name)
+
+    def to_bytes(self) -> bytes:
+        """The new file."""
+        return self.cubin.to_bytes()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form of the report."""
+        return self.report.to_dict()
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The cubins of a module with the best variant of each kernel, and how each was chosen."""
+
+    cubins: tuple[Cubin, ...]
+    kernels: tuple[KernelChoice, ...]
+
+    def to_bytes(self) -> bytes:
+        """The new file of a module of one cubin. Raises UsageError where there are several."""
+        if len(self.cubins) != 1:
+            raise UsageError(f"there are {len(self.cubins)} cubins", hint="use .cubins")
+        return self.cubins[0].to_bytes()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"kernels": [each.to_dict() for each in self.kernels]}
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<h4>{each.name}</h4>{each._repr_html_()}"  # pyright: ignore[reportPrivateUsage]
+            for each in self.kernels
+        )
+
+
+def _shape(kernel: Kernel, threads: Threads) -> BlockShape:
+    if isinstance(threads, BlockShape):
+        return threads
+    if isinstance(threads, tuple):
+        return BlockShape(*threads)
+    if threads is None and kernel.required_block is not None:
+        return BlockShape(*kernel.required_block)
+    count = threads if threads is not None else kernel.max_threads
+    if count is None:
+        raise UsageError("the block size is not declared", kernel=kernel.name, hint="give threads=")
+    return block_shape(count)
+
+
+def _cubin(kernel: Kernel) -> Cubin:
+    if kernel.source is None:
+        raise UsageError(
+            "the kernel was not read from a cubin in this process",
+            kernel=kernel.name,
+            hint="take it from Module.kernels",
+        )
+    return kernel.source
+
+
+def demote(
+    kernel: Kernel,
+    *,
+    registers: int | None = None,
+    blocks: int | None = None,
+    threads: Threads = None,
+    dynamic_shared_bytes: int = 0,
+    candidates: str = "live-range",
+    rematerialise: bool = True,
+) -> Rewritten:
+    """Fewer registers per thread, proved: `registers`, or enough for `blocks` resident blocks.
+
+    threads: of the launch's block (None: what the kernel declares). Raises UsageError for an
+    impossible request, UnsupportedError with the reason, ProofError if no rewrite was proved.
+    """
+    request = Request(
+        threads=_shape(kernel, threads),
+        registers=registers,
+        blocks=blocks,
+        dynamic_shared_bytes=dynamic_shared_bytes,
+        candidates=candidates,
+        rematerialise=rematerialise,
+    )
+    return Rewritten(*demote_kernel(_cubin(kernel), kernel, request))
+
+
+def promote(
+    kernel: Kernel,
+    *,
+    registers: int | None = None,
+    threads: Threads = None,
+    dynamic_shared_bytes: int = 0,
+) -> Rewritten:
+    """Local-memory spills into shared memory, proved; also below `registers` where given.
+
+    Raises as `demote` does.
+    """
+    request = Request(
+        threads=_shape(kernel, threads),
+        registers=registers,
+        dynamic_shared_bytes=dynamic_shared_bytes,
+    )
+    return Rewritten(*promote_kernel(_cubin(kernel), kernel, request))
+
+
+def optimize(
+    module: Module | str | os.PathLike[str] | bytes,
+    *,
+    threads: Threads = None,
+    dynamic_shared_bytes: int = 0,
+    grid_blocks: int | None = None,
+    trip_count: float = 10.0,
+    executor: Executor | None = None,
+) -> Optimized:
+    """The best proved variant of every kernel, or the kernel as it is where none is predicted
+    faster. `executor` makes variants in parallel.
+
+    Raises UsageError for a launch that does not fit, UnsupportedError for other architectures.
+    """
+    if not isinstance(module, Module):
+        module = load(module)
+    options = Options(grid_blocks, trip_count)
+    cubins: list[Cubin] = []
+    choices: list[KernelChoice] = []
+    for image in module.images:
+        kernels = image.cubin.kernels
+        requests = [
+            Request(threads=_shape(kernel, threads), dynamic_shared_bytes=dynamic_shared_bytes)
+            for kernel in kernels
+        ]
+        new, chosen = optimize_cubin(image.cubin, kernels, requests, options, executor)
+        cubins.append(new)
+        choices += chosen
+    return Optimized(tuple(cubins), tuple(choices))
