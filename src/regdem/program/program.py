@@ -278,7 +278,9 @@ def _blocks(
         elif kind == "indirect":
             out.update(int(block_of[t]) for t in tables[last])
             falls = code.guard[last] != 7
-        elif kind in ("exit", "return"):
+        elif kind == "exit":
+            falls = _conditional(code, last)  # EXIT may have a predicate besides its guard
+        elif kind == "return":
             falls = code.guard[last] != 7
         elif kind == "warpsync" and target[last] >= 0:
             out.add(int(block_of[target[last]]))
