@@ -69,11 +69,12 @@ def liveness(program: Program) -> Liveness:
     killing = ((code.guard == 7) & ~code.guard_negated).tolist()
     kills = [d if k else 0 for d, k in zip(defs, killing, strict=True)]
     encoded, uses = uses, _with_stack_pointer(program, uses, defs)
-    summaries = _summaries(program, uses, defs, kills)
+    known: _Transfers = []
+    summaries = _summaries(program, uses, defs, kills, known)
 
     exit_live = [0] * len(program.functions)
     while True:
-        live_in, live_out = _solve(program, uses, kills, summaries, exit_live)
+        live_in, live_out = _solve(program, uses, kills, summaries, exit_live, known)
         updated = list(exit_live)
         before, after = _sweep(program, uses, kills, summaries, live_out, exit_live)
         for site, function in program.callee.items():
@@ -99,16 +100,27 @@ def _with_stack_pointer(program: Program, uses: list[int], defs: list[int]) -> l
     return [u | STACK_POINTER_BIT if at_end else u for u, at_end in zip(uses, last, strict=True)]
 
 
+_Transfers = list[tuple[int, int]]
+
+
 def _transfer(
     program: Program,
     uses: list[int],
     kills: list[int],
     summaries: tuple[CallSummary, ...],
-) -> list[tuple[int, int]]:
-    """Per block (gen, keep): live in = gen | (live out & keep)."""
+    known: _Transfers,
+) -> _Transfers:
+    """Per block (gen, keep): live in = gen | (live out & keep).
+
+    `known` are the transfers under other summaries; only blocks that call depend on them.
+    """
     callee = program.callee
-    result: list[tuple[int, int]] = []
+    calling = {int(program.block_of[site]) for site in callee} if known else set[int]()
+    result: _Transfers = []
     for block in program.blocks:
+        if known and block.index not in calling:
+            result.append(known[block.index])
+            continue
         gen, keep = 0, ALL
         for i in range(block.end - 1, block.start - 1, -1):
             if i in callee:
@@ -128,9 +140,12 @@ def _solve(
     kills: list[int],
     summaries: tuple[CallSummary, ...],
     exit_live: list[int],
+    known: _Transfers,
 ) -> tuple[list[int], list[int]]:
+    """Live in and live out of every block; `known` is filled and used by `_transfer`."""
     blocks = program.blocks
-    transfer = _transfer(program, uses, kills, summaries)
+    transfer = _transfer(program, uses, kills, summaries, known)
+    known[:] = transfer
     ends_in_return = [program.control[b.end - 1] == "return" for b in blocks]
     live_in = [0] * len(blocks)
     live_out = [0] * len(blocks)
@@ -179,7 +194,7 @@ def _sweep(
 
 
 def _summaries(
-    program: Program, uses: list[int], defs: list[int], kills: list[int]
+    program: Program, uses: list[int], defs: list[int], kills: list[int], known: _Transfers
 ) -> tuple[CallSummary, ...]:
     """Fixpoint of the call summaries, from the optimistic start (nothing read, nothing kept)."""
     count = len(program.functions)
@@ -201,8 +216,8 @@ def _summaries(
         return summaries
     entry = [int(program.block_of[f.start]) for f in program.functions]
     while True:
-        nothing, _ = _solve(program, uses, kills, summaries, [0] * count)
-        everything, _ = _solve(program, uses, kills, summaries, [ALL] * count)
+        nothing, _ = _solve(program, uses, kills, summaries, [0] * count, known)
+        everything, _ = _solve(program, uses, kills, summaries, [ALL] * count, known)
         updated = tuple(
             CallSummary(nothing[b], everything[b], d)
             for b, d in zip(entry, may_define, strict=True)

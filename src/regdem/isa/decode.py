@@ -1,8 +1,8 @@
 """Decodes a whole code section at once.
 
 Instructions are grouped by operation (bits 0 to 11); each operation's forms are matched on their
-discriminating bits, and each form's operand fields are cut out of all its instructions together.
-No Python code runs per instruction.
+discriminating bits, and then all operand fields of all instructions are cut out together. No Python
+code runs per instruction.
 """
 
 from __future__ import annotations
@@ -11,16 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regdem.errors import InputError
-from regdem.isa.decoded import FILE_SIZE, IMPLICIT, DecodedCode, RegisterFile
-from regdem.isa.table import Form, table_for
+from regdem.isa.decoded import DecodedCode
+from regdem.isa.table import InstructionTable, table_for
 
 _GUARD_BIT = 12
-_FIELD_WIDTH = {
-    RegisterFile.GPR: 8,
-    RegisterFile.UGPR: 6,
-    RegisterFile.PRED: 3,
-    RegisterFile.UPRED: 3,
-}
 
 
 def decode(words: bytes | NDArray[np.uint64], arch: str = "sm_90") -> DecodedCode:
@@ -38,7 +32,6 @@ def decode(words: bytes | NDArray[np.uint64], arch: str = "sm_90") -> DecodedCod
     n = len(words)
     form = np.full(n, -1, dtype=np.int32)
     guard = _cut(low, high, _GUARD_BIT, 3).astype(np.uint8)
-    parts: list[tuple[NDArray[np.int64], Form]] = []
     opcode = (low & np.uint64(0xFFF)).astype(np.int64)
     order = np.argsort(opcode, kind="stable")
     values, starts = np.unique(opcode[order], return_index=True)
@@ -50,10 +43,8 @@ def decode(words: bytes | NDArray[np.uint64], arch: str = "sm_90") -> DecodedCod
             for word, (mask, expected) in zip((low, high), candidate.pattern, strict=True):
                 if mask:
                     hit = hit[(word[hit] & np.uint64(mask)) == np.uint64(expected)]
-            if len(hit):
-                form[hit] = candidate.index
-                parts.append((hit, candidate))
-    operands = _operands(low, high, parts)
+            form[hit] = candidate.index
+    operands = _operands(low, high, table, form)
     start_of = np.zeros(n + 1, dtype=np.int32)
     np.cumsum(np.bincount(operands["instruction"], minlength=n), out=start_of[1:])
     return DecodedCode(
@@ -90,43 +81,32 @@ def _cut(
 def _operands(
     low: NDArray[np.uint64],
     high: NDArray[np.uint64],
-    parts: list[tuple[NDArray[np.int64], Form]],
+    table: InstructionTable,
+    form: NDArray[np.int32],
 ) -> dict[str, NDArray[np.int64]]:
-    columns: dict[str, list[NDArray[np.int64]]] = {
-        key: [] for key in ("instruction", "file", "role", "register", "width", "alignment", "bit")
+    """The operand rows of all instructions, by instruction and then by field."""
+    layout = table.layout
+    known = np.flatnonzero(form >= 0)
+    count = layout.count[form[known]]
+    instruction = np.repeat(known, count)
+    first = layout.first[form[known]]
+    # Row k of an instruction is operand first + k of its form.
+    start = np.cumsum(count) - count
+    index = np.arange(len(instruction)) + np.repeat(first - start, count)
+    place, file = layout.place[index], layout.file[index]
+    word = np.where(place < 64, low[instruction], high[instruction])
+    number = (word >> (place & 63).astype(np.uint64)) & layout.mask[file]
+    holds = number < layout.size[file]
+    by_mask = np.flatnonzero(layout.named[index] >= 0)
+    holds[by_mask] = number[by_mask] & np.uint64(1) != 0
+    number[by_mask] = layout.named[index[by_mask]].astype(np.uint64)
+    index = index[holds]
+    return {
+        "instruction": instruction[holds],
+        "register": number[holds].astype(np.int64),
+        "file": file[holds],
+        "role": layout.role[index],
+        "width": layout.width[index],
+        "alignment": layout.alignment[index],
+        "bit": layout.bit[index],
     }
-    for rows, form in parts:
-        for operand in form.operands:
-            number = _cut(low[rows], high[rows], operand.bit, _FIELD_WIDTH[operand.file])
-            holds = number < FILE_SIZE[operand.file]
-            chosen = rows[holds]
-            columns["instruction"].append(chosen)
-            columns["register"].append(number[holds].astype(np.int64))
-            for key, value in (
-                ("file", int(operand.file)),
-                ("role", operand.role),
-                ("width", operand.width),
-                ("alignment", operand.alignment),
-                ("bit", operand.bit),
-            ):
-                columns[key].append(np.full(len(chosen), value, dtype=np.int64))
-        for file, role, bit, width in form.implicit:
-            mask = _cut(low[rows], high[rows], bit, width)
-            for register in range(width):
-                chosen = rows[(mask >> np.uint64(register)) & np.uint64(1) != 0]
-                columns["instruction"].append(chosen)
-                for key, value in (
-                    ("register", register),
-                    ("file", int(file)),
-                    ("role", role),
-                    ("width", 1),
-                    ("alignment", 1),
-                    ("bit", IMPLICIT),
-                ):
-                    columns[key].append(np.full(len(chosen), value, dtype=np.int64))
-    joined = {
-        key: np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
-        for key, pieces in columns.items()
-    }
-    order = np.lexsort((joined["bit"], joined["instruction"]))
-    return {key: column[order] for key, column in joined.items()}

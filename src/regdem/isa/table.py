@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regdem.errors import UnsupportedError
-from regdem.isa.decoded import RegisterFile
+from regdem.isa.decoded import FILE_SIZE, IMPLICIT, RegisterFile
 from regdem.isa.fields import Displacement
 
 MEMORY_KINDS = (
@@ -78,6 +78,29 @@ class Form:
         return (mask & low, value & low), (mask >> 64, value >> 64)
 
 
+@dataclass(frozen=True)
+class OperandLayout:
+    """The operands of all forms in one list: form f has rows `first[f]` to `first[f] + count[f]`.
+
+    Rows of a form are in the order of their fields. `mask` and `size` are by register file: the
+    bits of a field, and how many registers hold values. `named` is -1 for a field that holds a
+    register number; for a register named by a bit of a mask it is that register. `place` is the bit
+    to read in either case.
+    """
+
+    first: NDArray[np.int64]
+    count: NDArray[np.int64]
+    file: NDArray[np.int64]
+    role: NDArray[np.int64]
+    width: NDArray[np.int64]
+    alignment: NDArray[np.int64]
+    bit: NDArray[np.int64]
+    place: NDArray[np.int64]
+    named: NDArray[np.int64]
+    mask: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+
+
 class InstructionTable:
     """All forms of one architecture, and their columns as numpy arrays (index = form)."""
 
@@ -92,6 +115,37 @@ class InstructionTable:
         for form in self.forms:
             result.setdefault(form.opcode, []).append(form)
         return result
+
+    @cached_property
+    def layout(self) -> OperandLayout:
+        """All operands of all forms, for the decoder."""
+        rows: list[tuple[int, ...]] = []
+        count = np.zeros(len(self.forms), dtype=np.int64)
+        for form in self.forms:
+            mine: list[tuple[int, ...]] = [
+                (op.file, op.role, op.width, op.alignment, op.bit, op.bit, -1)
+                for op in sorted(form.operands, key=lambda op: op.bit)
+            ]
+            for file, role, first, width in form.implicit:
+                mine += [(file, role, 1, 1, IMPLICIT, first + k, k) for k in range(width)]
+            count[form.index] = len(mine)
+            rows += mine
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 7)
+        file, role, width, alignment, bit, place, named = columns.T
+        sizes = [FILE_SIZE[f] for f in RegisterFile]
+        return OperandLayout(
+            first=np.cumsum(count) - count,
+            count=count,
+            file=file,
+            role=role,
+            width=width,
+            alignment=alignment,
+            bit=bit,
+            place=place,
+            named=named,
+            mask=np.array(sizes, dtype=np.uint64),  # the null register is all ones
+            size=np.array(sizes, dtype=np.uint64),
+        )
 
     @cached_property
     def variable_latency(self) -> NDArray[np.bool_]:
