@@ -2,7 +2,7 @@
 
 BUILDS holds one cubin per build, `KERNEL.VARIANT.cubin`; RESULTS is a measured session of
 `bench.run`. For each kernel: Kendall's tau of predicted against measured order over pairs that
-differ by more than 1 %, and the time of the best build over that of the one predicted fastest (regret).
+differ by more than 1 %, and the time of the best build over that of the one predicted fastest.
 """
 
 from __future__ import annotations

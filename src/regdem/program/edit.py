@@ -201,9 +201,11 @@ def _taken_in(program: Program, function: int) -> set[int] | None:
             source = copied(program, definition)
             if source is not None:
                 work.append((definition, source))
-            elif program.code.table.forms[int(program.code.form[definition])].memory == "local":
+            elif definition >= 0 and _memory_base(program, definition) >= 0:
                 place = _frame_place(program, definition)
-                if place is not None and not _moves_stack(program, function):
+                if place is not None and (
+                    place >= 2 * _FRAME or not _moves_stack(program, function)
+                ):
                     work.append((definition, place))
                 else:
                     # Restored from the stack: the convention gives it back in the register it
@@ -233,19 +235,28 @@ def _moves_into(program: Program, site: int, place: int) -> set[int]:
     return result
 
 
+def _memory_base(program: Program, i: int) -> int:
+    """The place of offset 0 of what a LDL, STL (at R1), LDS or STS reaches, or -1."""
+    name = program.code.table.forms[int(program.code.form[i])].name
+    base = get_field(*program.code.word(i), 24, 8)
+    if name in ("LDL", "STL"):
+        return _FRAME if base == _STACK_POINTER else -1
+    # Slots of an earlier rewrite: one place per address register and offset.
+    return _FRAME * (2 + base) if name in ("LDS", "STS") else -1
+
+
 def _frame_place(program: Program, i: int) -> int | None:
-    """`_FRAME` + offset of a 32-bit LDL or STL at R1 + offset."""
+    """The place of a 32-bit access to the frame or to a slot."""
     lo, hi = program.code.word(i)
-    if program.code.table.forms[int(program.code.form[i])].name not in ("LDL", "STL"):
+    base = _memory_base(program, i)
+    if base < 0 or get_field(lo, hi, 73, 3) != _SIZE_32:
         return None
-    if get_field(lo, hi, 24, 8) != _STACK_POINTER or get_field(lo, hi, 73, 3) != _SIZE_32:
-        return None
-    return _FRAME + get_field(lo, hi, 40, 24)
+    return base + get_field(lo, hi, 40, 24)
 
 
 def _stored_register(program: Program, i: int) -> int | None:
-    """The data register of a STL, or None."""
-    if i < 0 or program.code.table.forms[int(program.code.form[i])].name != "STL":
+    """The data register of a store to the frame or to a slot, or None."""
+    if i < 0 or program.code.table.forms[int(program.code.form[i])].name not in ("STL", "STS"):
         return None
     return get_field(*program.code.word(i), 32, 8)
 
@@ -261,11 +272,12 @@ def _writes(program: Program, i: int, place: int) -> bool:
     code = program.code
     if place >= _FRAME:
         lo, hi = code.word(i)
-        if code.table.forms[int(code.form[i])].name != "STL" or get_field(lo, hi, 24, 8) != 1:
+        base = _memory_base(program, i)
+        if base < 0 or code.table.forms[int(code.form[i])].name not in ("STL", "STS"):
             return False
-        first = get_field(lo, hi, 40, 24)
+        first = base + get_field(lo, hi, 40, 24)
         size = 4 << max(0, get_field(lo, hi, 73, 3) - _SIZE_32)
-        return first <= place - _FRAME < first + size
+        return first <= place < first + size
     return any(
         code.operand_file[row] == RegisterFile.GPR
         and code.operand_role[row] & Role.WRITE
