@@ -5,7 +5,8 @@ it is known. ptxas keeps spills at fixed offsets of R1; arrays that are indexed 
 anything handed to a device function by address, are reached through other registers.
 
 Method: R1 must be set in the straight code at the entry, before any access, by unguarded
-instructions that write nothing else; every other reader of R1 must be a LDL or STL of 32, 64 or 128 bits with R1 as its
+instructions that write nothing else; every other reader of R1 must be a LDL or STL of 32, 64 or
+128 bits with R1 as its
 only address. Then no pointer into the frame exists, and each word is private. Words that one access
 reaches together form a group, to be moved as a whole.
 
