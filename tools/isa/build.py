@@ -2,7 +2,7 @@
 
     python tools/isa/build.py LEARNED.json... SCOREBOARDS.json OUT.json
 
-Layouts come from `learn.py`, completion by scoreboard from `scoreboards.py`; what an operation does
+Layouts come from `plant.py`, completion by scoreboard from `scoreboards.py`; what an operation does
 to memory and control flow is a fact of its mnemonic and stands below. For every operation the
 fewest modifier bits that tell its layouts apart are chosen greedily.
 """
@@ -19,32 +19,39 @@ SIZE_BITS = (73, 74, 75)  # access size of memory operations
 ROLES = ("", "r", "w", "rw")
 CANDIDATE_BITS = [67, *range(72, 105), *range(40, 64)]
 MEMORY = {
-    "LDG": "global r", "STG": "global w", "RED": "global rw", "REDG": "global rw", "ATOMG": "global rw",
-    "LDS": "shared r", "STS": "shared w", "ATOMS": "shared rw", "LDSM": "shared r", "STSM": "shared w",
+    "LDG": "global r", "STG": "global w", "RED": "global rw", "REDG": "global rw",
+    "ATOMG": "global rw",
+    "LDS": "shared r", "STS": "shared w", "ATOMS": "shared rw", "LDSM": "shared r",
+    "STSM": "shared w",
     "LDL": "local r", "STL": "local w", "LDC": "constant r", "ULDC": "constant r",
     "LD": "generic r", "ST": "generic w", "ATOM": "generic rw", "QSPC": "other r",
     "LDGSTS": "other rw", "UBLKCP": "other rw", "UBLKRED": "other rw", "UBLKPF": "other r",
     "UTMALDG": "other rw", "UTMASTG": "other rw", "UTMAREDG": "other rw", "UTMAPF": "other r",
     "UTMACCTL": "other rw", "UTMACMDFLUSH": "other rw", "SYNCS": "shared rw", "CCTL": "other rw",
     "CCTLL": "other rw", "MEMBAR": "other rw", "FENCE": "other rw", "ERRBAR": "other rw",
-    "ARRIVES": "shared rw", "STAS": "shared w", "REDAS": "shared rw", "HGMMA": "shared r", "QGMMA": "shared r",
+    "ARRIVES": "shared rw", "STAS": "shared w", "REDAS": "shared rw", "HGMMA": "shared r",
+    "QGMMA": "shared r",
     "IGMMA": "shared r", "BGMMA": "shared r", "LDGDEPBAR": "other r", "DEPBAR": "other r",
-    "TEX": "texture r", "TLD": "texture r", "TLD4": "texture r", "TMML": "texture r", "TXD": "texture r",
+    "TEX": "texture r", "TLD": "texture r", "TLD4": "texture r", "TMML": "texture r",
+    "TXD": "texture r",
     "TXQ": "texture r", "SULD": "surface r", "SUST": "surface w", "SURED": "surface rw",
-    "SUATOM": "surface rw", "BAR": "other rw", "UCGABAR_ARV": "other rw", "UCGABAR_WAIT": "other rw",
+    "SUATOM": "surface rw", "BAR": "other rw", "UCGABAR_ARV": "other rw",
+    "UCGABAR_WAIT": "other rw",
     "MATCH": "none", "GETLMEMBASE": "none", "LDGMC": "global r",
 }  # fmt: skip
 CONTROL = {
     "BRA": "branch", "BRX": "indirect", "JMX": "indirect", "JMP": "branch", "EXIT": "exit",
     "RET": "return", "BSSY": "bssy", "BSYNC": "bsync", "WARPSYNC": "warpsync", "BAR": "barrier",
-    "BREAK": "other", "BMOV": "other", "KILL": "exit", "LEPC": "other", "YIELD": "none", "RPCMOV": "other",
+    "BREAK": "other", "BMOV": "other", "KILL": "exit", "LEPC": "other", "YIELD": "none",
+    "RPCMOV": "other",
     "BRXU": "indirect", "JMXU": "indirect", "CALL": "call",
 }  # fmt: skip
 LATENCY = {
     "DADD": "fp64", "DMUL": "fp64", "DFMA": "fp64", "DSETP": "fp64", "DMMA": "fp64_mma",
     "HMMA": "mma", "IMMA": "mma", "BMMA": "mma", "QMMA": "mma", "HGMMA": "gmma", "IGMMA": "gmma",
     "QGMMA": "gmma", "BGMMA": "gmma",
-    "HADD2": "half", "HMUL2": "half", "HFMA2": "half", "HSET2": "half", "HSETP2": "half", "HMNMX2": "half",
+    "HADD2": "half", "HMUL2": "half", "HFMA2": "half", "HSET2": "half", "HSETP2": "half",
+    "HMNMX2": "half",
     "FADD": "fma", "FMUL": "fma", "FFMA": "fma", "IMAD": "imad", "IDP": "imad", "IDP4A": "imad",
     "CS2R": "cs2r", "MUFU": "mufu", "S2R": "special", "S2UR": "special", "SHFL": "shuffle",
 }  # fmt: skip
@@ -97,9 +104,12 @@ FLOW = {
     0x947: (
         ({91: 0, 33: 0}, "BRA P2, `(.L)", ("PRED 12 1 1", "PRED 87 1 1"), "branch", False),
         ({91: 0, 33: 1}, "BRA.CONV `(.L)", ("PRED 12 1 1", "PRED 87 1 1"), "branch", True),
-        ({91: 1}, "BRA.DIV UR4, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "UGPR 24 1 1"), "branch", True),
+        ({91: 1}, "BRA.DIV UR4, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "UGPR 24 1 1"), "branch",
+         True),
     ),
-    0x547: (({}, "BRA.U UP0, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "UPRED 24 1 1"), "branch", False),),
+    0x547: (
+        ({}, "BRA.U UP0, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "UPRED 24 1 1"), "branch", False),
+    ),
     0x348: (
         ({86: 0}, "WARPSYNC R4", ("PRED 12 1 1", "GPR 24 1 1"), "", False),
         ({86: 1}, "WARPSYNC.COLLECTIVE R4, `(.L)", ("PRED 12 1 1", "GPR 24 1 1"), "branch", False),
@@ -129,8 +139,8 @@ OMITTED = {"HGMMA", "IGMMA", "QGMMA", "BGMMA", "LDGMC", "BRXU"}
 VARIABLE = {"STSM", "ARRIVES"}
 
 # Operations whose widths depend on many modifier bits (texture dimensions and masks, matrix sizes,
-# types of atomics): a form covers only what was seen in all of these bits, so that an unseen variant
-# stays outside the table instead of being guessed.
+# types of atomics): a form covers only what was seen in all of these bits, so that an unseen
+# variant stays outside the table instead of being guessed.
 _HIGH = (*range(72, 81), *range(84, 87), *range(91, 105))
 EXACT: dict[str, tuple[int, ...]] = {
     **{n: (*range(46, 64), *_HIGH) for n in ("TEX", "TLD", "TLD4", "TXD", "TXQ", "TMML")},

@@ -11,7 +11,7 @@ and counted. Instructions outside the table are counted by operation and named. 
 
 The disassembler is slow, the decoder is not: with `--cache` its marks are kept, one file a cubin,
 so that a new table is verified against the same marks in seconds. `--samples` writes the words that
-are not in the table or disagree, as input for `learn.py`.
+are not in the table or disagree, as a first look at them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pathlib import Path
 import numpy as np
 from harvest import sections
 from numpy.typing import NDArray
-from probe import FILES
 
 from regdem.analysis.bits import FILE_BASE, def_words, use_words
 from regdem.isa import RegisterFile, decode
 from regdem.isa.decoded import IMPLICIT
 
+FILES = ("GPR", "UGPR", "PRED", "UPRED")
 WORDS = 6  # 64-bit words of a packed mask, as in analysis/bits.py
 _FIRST = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?) ?;")
 _SECOND = re.compile(r"^\s+/\* 0x[0-9a-f]{16} \*/")
