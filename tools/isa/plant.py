@@ -161,6 +161,25 @@ def shapes(paths: list[Path], fields: Fields) -> dict[int, list[int]]:
     return result
 
 
+def transferred(found: dict[int, list[int]]) -> list[int]:
+    """Words with the modifiers of one operand form of an operation in its other forms.
+
+    Bits 9 to 11 choose the form (register, immediate, constant, uniform). A corpus seldom shows
+    every modifier with each of them.
+    """
+    result: set[int] = set()
+    arithmetic = [op for op in found if op & 0x1FF < 0x140 and op not in BRANCHES]
+    for operation in arithmetic:
+        base = found[operation][0]
+        for sibling in arithmetic:
+            if sibling == operation or (sibling ^ operation) & 0x1FF:
+                continue
+            for word in found[sibling]:
+                moved = put(base, 72, 19, get(word, 72, 19))
+                result.add(put(moved, 92, 13, get(word, 92, 13)))
+    return sorted(result)
+
+
 def usable(word: int, fields: set[tuple[int, str]]) -> list[tuple[int, str]]:
     """The fields of a word's operation, without those that overlap a wider one."""
     wide = any(bit == 64 and file == "GPR" for bit, file in fields)
@@ -266,21 +285,19 @@ def main() -> None:
             write_fields(options.out, find_fields(oracle, corpus))
             return
         fields = read_fields(options.fields)
-        planted = [
-            plant(word, fields.get(operation, set()))
-            for operation, words in shapes(corpus, fields).items()
-            for word in words
-        ]
+        found = shapes(corpus, fields)
+        words = [word for group in found.values() for word in group] + transferred(found)
+        planted = sorted({plant(word, fields.get(word & 0xFFF, set())) for word in words})
         answers = oracle.ask(oracle.legal(planted))
         rows: list[list[object]] = []
         unexplained: Counter[str] = Counter()
         words = list(answers)
         for word, text in zip(words, texts(oracle, words), strict=True):
-            found, left = layout(word, answers[word], fields.get(word & 0xFFF, set()))
+            rows_of, left = layout(word, answers[word], fields.get(word & 0xFFF, set()))
             if any(left):
                 unexplained[f"0x{word & 0xFFF:03x} {text}"] += 1
                 continue
-            rows.append([f"{word & (1 << 64) - 1:016x}", f"{word >> 64:016x}", text, list(found)])
+            rows.append([f"{word & (1 << 64) - 1:016x}", f"{word >> 64:016x}", text, list(rows_of)])
     options.out.write_text(json.dumps(rows, indent=0))
     print(f"{len(planted)} shapes, {len(rows)} layouts, {len(unexplained)} not explained")
     for text, count in unexplained.most_common(40):
