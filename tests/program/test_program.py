@@ -95,6 +95,12 @@ def test_guarded_exit_falls_through() -> None:
     assert edges(program) == {(1, 2)}
 
 
+def test_exit_with_a_condition_falls_through() -> None:
+    low, high = EXIT
+    conditional = low, (high & ~(7 << 23)) | 1 << 23  # EXIT P1
+    assert edges(section([ADD, conditional, ADD, EXIT])) == {(1, 2)}
+
+
 def test_unguarded_branch_does_not_fall_through() -> None:
     program = section([jump(0, 2), ADD, EXIT, NOP])
     assert (0, 2) in edges(program)
