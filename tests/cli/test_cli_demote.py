@@ -18,7 +18,7 @@ from regdem.cli.main import run
 from regdem.cli.schemas import schema
 
 DATA = Path(__file__).resolve().parents[1] / "binary" / "data"
-FLIPS = 200
+FLIPS = 120
 TO_40 = ["--threads", "256", "--registers", "40"]
 
 
