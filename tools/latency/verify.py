@@ -42,6 +42,9 @@ def main() -> int:
         except RegdemError as error:
             refused[error.code] += 1
             continue
+        if findings and findings[0].kind == "unmodelled_instruction":
+            refused["unmodelled_instruction"] += 1
+            continue
         kernels += 1
         instructions += len(kernel.code) // 16
         for finding in findings:

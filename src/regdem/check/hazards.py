@@ -23,6 +23,8 @@ from regdem.machine.latency import LatencyTable, latency_table
 
 _MOST_FINDINGS = 50
 _NO_SCOREBOARD = 7
+_UNMODELLED = ("DMMA",)
+"""Double-precision tensor instructions: ptxas chains them in ways the model calls hazards."""
 
 
 class HazardObserver:
@@ -77,6 +79,10 @@ class HazardObserver:
 
 def hazard_findings(view: CodeView, graph: Graph, arch: str = "sm_90") -> list[Finding]:
     """All hazards of a program, in code order."""
+    for i, name in enumerate(view.name):
+        if name in _UNMODELLED:
+            message = f"the timing of {name} is not understood"
+            return [Finding("unmodelled_instruction", view.kernel, 16 * i, message)]
     observer = HazardObserver(view, latency_table(arch))
     Pipeline(view, timing_of(view), graph).observe(observer)
     findings = [*observer.findings.values(), *_illegal_controls(view)]

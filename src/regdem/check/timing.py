@@ -7,9 +7,12 @@ of its consumer's ports the value goes to: an address is read earlier than a dat
 
 from __future__ import annotations
 
+from functools import cache
+
 from regdem.check.pipeline import Timing
 from regdem.check.view import CodeView
 from regdem.isa.decoded import NO_SCOREBOARD
+from regdem.isa.table import table_for
 
 _FILE_LETTER = "rupq"
 _DEPBAR_LE = 0x91A
@@ -22,7 +25,7 @@ _GENERAL = (1 << 255) - 1
 _GROUPS = {
     "shared": ("LDS", "LDSM", "SHFL"),
     "constant": ("LDC",),
-    "special": ("S2R", "S2UR"),
+    "special": ("S2UR",),
     "transcendental": ("MUFU", "FCHK", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV"),
 }
 """Instructions of one group deliver results in order: a later one's scoreboard covers earlier."""
@@ -31,6 +34,7 @@ LDS LDSM SHFL STS ATOMS LDL STL LDG STG LD ST ATOM ATOMG RED REDG LDGSTS STSM CC
 """
 _READ_GROUPS = {
     "memory": tuple(_MEMORY.split()),
+    "transcendental": _GROUPS["transcendental"],
 }
 """Instructions of one group read their operands in order."""
 
@@ -89,7 +93,7 @@ def _result_groups(view: CodeView) -> list[int]:
     numbers = {group: k for k, group in enumerate(_GROUPS)}
     return [
         (numbers[_IN_ORDER[name]] if name in _IN_ORDER else len(numbers) + i) if variable else -1
-        for i, (name, variable) in enumerate(zip(view.name, view.variable_latency, strict=True))
+        for i, (name, variable) in enumerate(zip(view.name, _variable(view), strict=True))
     ]
 
 
@@ -103,12 +107,18 @@ def _read_groups(view: CodeView) -> list[int]:
 
 
 def _variable(view: CodeView) -> list[bool]:
-    """Of variable latency: by the table, or because it names a write scoreboard."""
+    """Of variable latency: by the table, in any form, or because it names a write scoreboard."""
     scoreboards = view.code.write_scoreboard.tolist()
+    names = _variable_names(view.code.table.arch)
     return [
-        variable or scoreboard != NO_SCOREBOARD
-        for variable, scoreboard in zip(view.variable_latency, scoreboards, strict=True)
+        name in names or scoreboard != NO_SCOREBOARD
+        for name, scoreboard in zip(view.name, scoreboards, strict=True)
     ]
+
+
+@cache
+def _variable_names(arch: str) -> frozenset[str]:
+    return frozenset(form.name for form in table_for(arch).forms if form.variable_latency)
 
 
 def _depbar(low: int) -> tuple[int, int] | None:

@@ -14,7 +14,6 @@ function of their operands, row by row. An instruction outside the table raises
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,19 +117,19 @@ def view_of(kernel: str, code: bytes, arch: str) -> CodeView:
 
 
 def _rows(decoded: DecodedCode) -> list[tuple[OperandRow, ...]]:
-    start = decoded.operand_start.tolist()
-    columns: Sequence[list[int]] = (
-        decoded.operand_bit.tolist(),
-        decoded.operand_file.tolist(),
-        decoded.operand_register.tolist(),
-        decoded.operand_width.tolist(),
-        decoded.operand_role.tolist(),
-    )
+    start: list[int] = decoded.operand_start.tolist()
+    bits: list[int] = decoded.operand_bit.tolist()
+    files: list[int] = decoded.operand_file.tolist()
+    registers: list[int] = decoded.operand_register.tolist()
+    widths: list[int] = decoded.operand_width.tolist()
+    roles: list[int] = decoded.operand_role.tolist()
     operands = [
         OperandRow(
             bit, file, FILE_BASE[file] + register, width, bool(role & 1), bool(role & Role.WRITE)
         )
-        for bit, file, register, width, role in zip(*columns, strict=True)
+        for bit, file, register, width, role in zip(
+            bits, files, registers, widths, roles, strict=True
+        )
     ]
     return [
         tuple(row for row in operands[start[i] : start[i + 1]] if row.bit != 12)

@@ -12,8 +12,8 @@ Trust: a bound counts where ptxas was seen exactly at it often enough, and in en
 files, that it is the hardware's and not an accident of scheduling or of one template (`is_tight`).
 The table is asked from the particular to the general: the two instructions, then the producer and
 the consumer's class or family, then both classes. Where even these are hardly known, the usual
-(median) bound of the producer's class for operands of the same register file counts, but never
-more than ptxas was seen to leave.
+(median) bound of the producer's class for operands of the same register file counts, or else its
+least, but never more than ptxas was seen to leave.
 
 `kind` is RAW (role: which operand of the consumer) or WAW. Two writes must land in order: the
 distance asked for is the difference of the two latencies, at most what ptxas was seen to leave.
@@ -34,6 +34,7 @@ VARIABLE_LEAST_CYCLES = 12
 """No variable-latency result arrives sooner after issue."""
 _ENOUGH_AT_LEAST = 100
 _ENOUGH_FILES = 12
+_KNOWN = 30
 _TIGHT_SHARE = 0.02
 
 
@@ -51,8 +52,13 @@ class LatencyRow:
     files_at_least: int
 
 
+_PIPES = {"alu:VIADD": "imad"}
+"""Instructions whose distances are those of another class: VIADD passes its result to IMAD, and
+takes FMUL's and IMAD's, in 4 cycles, as the multiply-add pipe does and the integer pipe doesn't."""
+
+
 def _class_of(name: str) -> str:
-    return name.partition(":")[0]
+    return _PIPES.get(name) or name.partition(":")[0]
 
 
 _Key = tuple[str, str, str, str]
@@ -97,8 +103,16 @@ class LatencyTable:
                 evidence = _Evidence(row.least_cycles, is_class=general)
                 self._evidence.setdefault(key, evidence).add(row)
         self._usual: dict[tuple[str, str, bool], list[int]] = {}
+        self._fewest: dict[tuple[str, str], int] = {}
         for (kind, producer, consumer, port), evidence in self._evidence.items():
-            if kind != "RAW" or not evidence.is_tight:
+            if kind != "RAW":
+                continue
+            if ":" not in producer and evidence.seen >= _KNOWN:
+                few = (producer, _file_of(port))
+                self._fewest[few] = min(
+                    self._fewest.get(few, evidence.least_cycles), evidence.least_cycles
+                )
+            if not evidence.is_tight:
                 continue
             for name in {producer, _class_of(producer)}:
                 known = self._latency.get(name, evidence.least_cycles)
@@ -118,16 +132,19 @@ class LatencyTable:
 
     def _required_read(self, producer: str, consumer: str, role: str) -> int:
         last: _Evidence | None = None
+        fewest = 1 << 30  # that ptxas was seen to leave in exactly these or their classes
         for key in _keys("RAW", producer, consumer, role):
             evidence = self._evidence.get(key)
             if evidence is None:
                 continue
+            fewest = min(fewest, evidence.least_cycles)
             if evidence.is_tight:
-                return evidence.least_cycles
+                return min(fewest, evidence.least_cycles)
             last = evidence
         known = sorted(self._usual.get(_usual_key(_class_of(producer), consumer, role), ()))
-        usual = known[len(known) // 2] if known else NEVER_SEEN_CYCLES
-        return usual if last is None else min(last.least_cycles, usual)
+        few = self._fewest.get((_class_of(producer), _file_of(role)), NEVER_SEEN_CYCLES)
+        usual = known[len(known) // 2] if known else few
+        return usual if last is None else min(fewest, usual)
 
     def _required_write(self, producer: str, consumer: str, role: str) -> int:
         first = self._latency_of(producer, NEVER_SEEN_CYCLES)

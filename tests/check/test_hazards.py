@@ -1,0 +1,65 @@
+"""Scoreboard covers and latency bounds; for whole kernels see `test_pair` and `test_faults`."""
+
+from __future__ import annotations
+
+from regdem.check.scoreboards import BARE, OVER, after_wait, also_covered, covered_by
+from regdem.machine.latency import LatencyRow, LatencyTable, latency_table
+
+SB0, SB1, SB5 = 1 << 0, 1 << 1, 1 << 5
+
+
+def test_a_wait_for_any_cover_ends_an_access() -> None:
+    access = also_covered(covered_by(0, 7), 5)
+    assert after_wait(access, SB1) == access
+    assert after_wait(access, SB0) == OVER
+    assert after_wait(access, SB5) == OVER
+
+
+def test_paths_with_different_covers_need_both_waits() -> None:
+    access = covered_by(0) | covered_by(1)
+    left = after_wait(access, SB0)
+    assert left == covered_by(1)
+    assert after_wait(left, SB1) == OVER
+    assert after_wait(access, SB0 | SB1) == OVER
+
+
+def test_a_later_instruction_covers_a_bare_one() -> None:
+    assert covered_by(7, 7) == BARE
+    assert after_wait(BARE, 0x3F) == BARE
+    assert after_wait(also_covered(BARE, 5), SB5) == OVER
+
+
+def test_known_bounds_of_the_hardware() -> None:
+    table = latency_table("sm_90")
+    known = {
+        ("alu:IADD3", "alu:IADD3", "r24"): 4,
+        ("alu:IADD3", "imad:IMAD", "r24"): 5,
+        ("alu:IADD3", "memory_shared:STS", "r32"): 5,
+        ("alu:LOP3", "memory_shared:LDS", "r24"): 5,
+        ("alu:ISETP", "control:BRA", "guard"): 13,
+        ("fp64:DFMA", "fp64:DFMA", "r64"): 8,
+    }
+    found = {key: table.required("RAW", *key) for key in known}
+    assert found == known
+
+
+def row(producer: str, consumer: str, least: int, seen: int, files: int = 50) -> LatencyRow:
+    return LatencyRow("RAW", producer, consumer, "r24", least, seen, seen // 2, files)
+
+
+def test_the_table_is_asked_from_the_particular_to_the_general() -> None:
+    table = LatencyTable("sm_90", [row("a:X", "b:P", 4, 1000), row("a:Y", "b:P", 6, 1000)])
+    assert table.required("RAW", "a:X", "b:P", "r24") == 4
+    assert table.required("RAW", "a:Y", "b:P", "r24") == 6
+    assert table.required("RAW", "a:Y", "b:Q", "r24") == 6
+    assert table.required("RAW", "a:Z", "b:Q", "r24") == 4
+
+
+def test_rare_pairs_and_single_templates_do_not_make_bounds() -> None:
+    rows = [row("a:X", "b:P", 4, 1000), row("a:Y", "b:P", 19, 1000, files=1)]
+    table = LatencyTable("sm_90", rows)
+    assert table.required("RAW", "a:Y", "b:P", "r24") == 4
+
+
+def test_an_unknown_producer_is_given_time() -> None:
+    assert LatencyTable("sm_90", []).required("RAW", "new:OP", "alu:IADD3", "r24") >= 24
