@@ -33,7 +33,7 @@ def run(cubin: Cubin, name: str, options: PromoteOptions) -> tuple[Promotion, Ke
 
 def names(kernel: Kernel) -> list[str]:
     code = decode(kernel.code, kernel.arch)
-    return [code.table.forms[f].name for f in code.form.tolist()]
+    return [code.table.forms[int(f)].name for f in code.form.tolist()]
 
 
 @pytest.mark.parametrize("name", ["single", "twice", "dynamic"])
