@@ -46,6 +46,8 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
         w.points | (span if (distinct >> w.register) & 1 and w.whole else 0) for w in webs.webs
     ]
 
+    tuples = _tuples(webs, points)
+
     def start(group: Group) -> int:
         low = [(points[w] & -points[w]).bit_length() for w in group.webs if points[w]]
         return min(low, default=0)
@@ -68,7 +70,7 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
         for order in orders:
             ranked = sorted(range(len(webs.groups)), key=lambda k: order(webs.groups[k]))
             for _ in range(_SPREAD_PROMOTIONS if spread else _PROMOTIONS):
-                attempt = _place(webs, points, ranked, limit, spread)
+                attempt = _place(webs, tuples, ranked, limit, spread)
                 if attempt.failed < 0:
                     return attempt
                 if best is None or attempt.placed > best.placed:
@@ -80,40 +82,52 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
     return best
 
 
-def _place(webs: Webs, points: list[int], ranked: list[int], limit: int, spread: bool) -> Colouring:
-    taken = [0] * limit
-    register = [-1] * len(webs.webs)
-    pinned = [k for k in ranked if any(webs.webs[w].register == STACK_POINTER for w in
-                                       webs.groups[k].webs)]  # fmt: skip
-    placed = 0
-    for k in [*pinned, *(k for k in ranked if k not in set(pinned))]:
-        group = webs.groups[k]
+@dataclass(frozen=True)
+class _Tuple:
+    """A group as the search needs it: its webs as (register, points, web), points by register."""
+
+    group: Group
+    members: list[tuple[int, int, int]]
+    merged: list[tuple[int, int]]
+    pinned: bool
+
+
+def _tuples(webs: Webs, points: list[int]) -> list[_Tuple]:
+    result: list[_Tuple] = []
+    for group in webs.groups:
         members = [(webs.webs[w].register, points[w], w) for w in group.webs]
         merged: dict[int, int] = {}
         for r, p, _ in members:
             merged[r] = merged.get(r, 0) | p
-        shift = _shift(group, merged, taken, limit, k in pinned, spread)
+        result.append(_Tuple(group, members, list(merged.items()), STACK_POINTER in merged))
+    return result
+
+
+def _place(
+    webs: Webs, tuples: list[_Tuple], ranked: list[int], limit: int, spread: bool
+) -> Colouring:
+    taken = [0] * limit
+    register = [-1] * len(webs.webs)
+    pinned = [k for k in ranked if tuples[k].pinned]
+    placed = 0
+    for k in [*pinned, *(k for k in ranked if not tuples[k].pinned)]:
+        shift = _shift(tuples[k], taken, limit, spread)
         if shift is None:
             return Colouring(tuple(register), k, placed)
-        for r, p, w in members:
+        for r, p, w in tuples[k].members:
             register[w] = r + shift
             taken[r + shift] |= p
         placed += 1
     return Colouring(tuple(register), -1, placed)
 
 
-def _shift(
-    group: Group,
-    merged: dict[int, int],
-    taken: list[int],
-    limit: int,
-    pinned: bool,
-    spread: bool,
-) -> int | None:
-    def fits(shift: int) -> bool:
-        return all(not taken[r + shift] & p for r, p in merged.items())
+def _shift(entry: _Tuple, taken: list[int], limit: int, spread: bool) -> int | None:
+    group, merged = entry.group, entry.merged
 
-    if pinned:
+    def fits(shift: int) -> bool:
+        return all(not taken[r + shift] & p for r, p in merged)
+
+    if entry.pinned:
         return 0 if fits(0) else None
     step = group.alignment
     # Bases congruent to the original one modulo the alignment.
@@ -126,9 +140,16 @@ def _shift(
     best_gap = -1
     for base in bases:
         shift = base - group.low
-        if not fits(shift):
+        gap = _FAR
+        # Plain loops: this is the innermost part of every attempt.
+        for r, p in merged:
+            if taken[r + shift] & p:
+                gap = -1
+                break
+        if gap < 0:
             continue
-        gap = min(_gap(taken[r + shift], p) for r, p in merged.items())
+        for r, p in merged:
+            gap = min(gap, _gap(taken[r + shift], p))
         gap += shift == 0
         if gap > best_gap:
             best, best_gap = shift, gap
