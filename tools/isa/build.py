@@ -87,11 +87,11 @@ def bits(word: tuple[int, int], bit: int) -> int:
 # Control transfers through a register: the probe can't disassemble them out of their context.
 # Encodings and widths are measured on whole kernels.
 FORCED = {
-    0x949: ("BRX R6", ("GPR 24 1 2", "PRED 12 1 1")),
-    0x950: ("RET.REL.NODEC R20", ("GPR 24 1 2", "PRED 12 1 1")),
-    0x344: ("CALL.REL.NOINC R20", ("GPR 24 1 2", "PRED 12 1 1")),
-    0x944: ("CALL.REL.NOINC", ("PRED 12 1 1",)),
-    0x945: ("BSSY B0", ("PRED 12 1 1",)),
+    0x949: ("BRX R6", ("GPR 24 1 2", "PRED 12 1 1", "PRED 87 1 1")),
+    0x950: ("RET.REL.NODEC R20", ("GPR 24 1 2", "PRED 12 1 1", "PRED 87 1 1")),
+    0x344: ("CALL.REL.NOINC R20", ("GPR 24 1 2", "PRED 12 1 1", "PRED 87 1 1")),
+    0x944: ("CALL.REL.NOINC", ("PRED 12 1 1", "PRED 87 1 1")),
+    0x945: ("BSSY B0", ("PRED 12 1 1", "PRED 87 1 1")),
     0x355: ("BMOV.32.CLEAR R16, B6", ("GPR 16 2 1", "PRED 12 1 1")),
     0x356: ("BMOV.32 B6, R16", ("GPR 32 1 1", "PRED 12 1 1")),
 }
@@ -111,12 +111,13 @@ FLOW = {
         ({}, "BRA.U UP0, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "UPRED 24 1 1"), "branch", False),
     ),
     0x348: (
-        ({86: 0}, "WARPSYNC R4", ("PRED 12 1 1", "GPR 24 1 1"), "", False),
-        ({86: 1}, "WARPSYNC.COLLECTIVE R4, `(.L)", ("PRED 12 1 1", "GPR 24 1 1"), "branch", False),
+        ({86: 0}, "WARPSYNC R4", ("PRED 12 1 1", "PRED 87 1 1", "GPR 24 1 1"), "", False),
+        ({86: 1}, "WARPSYNC.COLLECTIVE R4, `(.L)", ("PRED 12 1 1", "PRED 87 1 1", "GPR 24 1 1"),
+         "branch", False),
     ),
     0x948: (
-        ({86: 0}, "WARPSYNC.ALL", ("PRED 12 1 1",), "", False),
-        ({86: 1}, "WARPSYNC.COLLECTIVE `(.L)", ("PRED 12 1 1",), "branch", False),
+        ({86: 0}, "WARPSYNC.ALL", ("PRED 12 1 1", "PRED 87 1 1"), "", False),
+        ({86: 1}, "WARPSYNC.COLLECTIVE `(.L)", ("PRED 12 1 1", "PRED 87 1 1"), "branch", False),
     ),
 }  # fmt: skip
 
