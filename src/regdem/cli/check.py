@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regdem.cli.kernels import cubin_kernels
+from regdem.cli.kernels import cubin_kernels, declared_threads
 from regdem.cli.options import (
     KernelPattern,
     debug_option,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regdem.check import Verdict
 
 EXIT_REJECTED = 1
+_BLOCK_SIZES = (1024, 768, 512, 384, 256, 192, 128, 96, 64, 32)
 
 EPILOG = """
 Dataflow: every operand of every instruction holds the original's value on every path.
@@ -70,16 +71,23 @@ def command(
             )
         shape = _shape(threads)
         dynamic = dynamic_shared_bytes if _given("dynamic_shared_bytes") else None
-        verdicts = [
-            check_pair(
-                each,
-                by_name[each.name],
-                cubin.arch,
-                threads=shape,
-                dynamic_shared_bytes=dynamic,
+        verdicts: list[Verdict] = []
+        for each in kernels:
+            # Without a block size the largest one that the proof holds for is found, and said.
+            sizes = [shape] if shape or declared_threads(each) else [None, *_BLOCK_SIZES]
+            tried = (
+                check_pair(
+                    each,
+                    by_name[each.name],
+                    cubin.arch,
+                    threads=size,
+                    dynamic_shared_bytes=dynamic,
+                )
+                for size in sizes
             )
-            for each in kernels
-        ]
+            first = next(tried)
+            proved = first if not first.findings else None
+            verdicts.append(proved or next((v for v in tried if not v.findings), first))
         body["rewritten"] = input_entry(rewritten, other_data)
     rejected = any(verdict.findings for verdict in verdicts)
     output.emit(
