@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from regdem.analysis.bits import FILE_MASK, def_masks, members, use_masks
 from regdem.errors import UnsupportedError
-from regdem.isa.control import MAX_STALL, SCOREBOARDS, ControlWord, get_control, set_control
+from regdem.isa.control import MAX_STALL, SCOREBOARDS, get_control, set_control
 from regdem.isa.decoded import RegisterFile
 from regdem.program.edit import Word
 from regdem.program.program import Program
@@ -406,8 +406,3 @@ def repair(program: Program, inserted: Sequence[bool]) -> list[Word]:
         (int(lo), set_control(int(hi), c))
         for (lo, hi), c in zip(program.code.words.tolist(), work.control, strict=True)
     ]
-
-
-def control_of(word: Word) -> ControlWord:
-    """The control word of an encoded instruction."""
-    return get_control(word[1])
