@@ -22,6 +22,7 @@ from bench.suite.toolchain import (
     ARCH,
     Outcome,
     Resources,
+    at_once,
     call,
     compile_command,
     inject,
@@ -30,8 +31,10 @@ from bench.suite.toolchain import (
     ptxas_command,
     regdem_command,
 )
-from bench.suite.variants import DEFAULT, Build, Variant, suite_variants, ten_variants
+from bench.suite.variants import DEFAULT, Build, Facts, Variant, suite_variants, ten_variants
 
+MOST_ABOVE = 3
+"""Register counts above the default's, up to that of cap 255, at which builds are made too."""
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 
 Record = dict[str, Any]
@@ -231,16 +234,22 @@ def make_variant(spec: KernelSpec, variant: Variant, base: Built, out: Path) -> 
     return _finish(record, target)
 
 
-def plan(spec: KernelSpec, default: Built) -> tuple[list[int], list[Variant]]:
-    """The next cliffs of a kernel's default build, and the variants to make."""
+def plan(spec: KernelSpec, default: Built, widest: Built) -> tuple[list[int], list[Variant]]:
+    """The next cliffs of a kernel's default build, and the variants to make.
+
+    `widest` is the build with cap 255.
+    """
     if default.resources is None:
         return [], [DEFAULT]
     facts = default.resources
     shared = facts.static_shared_bytes + spec.dynamic_shared_bytes
-    cliffs = next_cliffs(spec.threads, facts.registers, shared, 3)
+    below = next_cliffs(spec.threads, facts.registers, shared, 3)
     if spec.group == "ten":
-        return cliffs, ten_variants(cliffs)
-    return cliffs, suite_variants(cliffs, spills=facts.spill_store_bytes > 0)
+        return below, ten_variants(Facts(below))
+    most = widest.resources.registers if widest.resources else facts.registers
+    above = [t for t in next_cliffs(spec.threads, most, shared, 9) if t > facts.registers]
+    spills = facts.spill_store_bytes > 0
+    return below, suite_variants(Facts(below, above[-MOST_ABOVE:], spills))
 
 
 def finished(record: Record, out: Path) -> bool:
@@ -264,10 +273,13 @@ def prepare_kernel(
     """Every variant of one kernel whose name matches `wanted` (and the default).
 
     `before` holds the records of an earlier preparation by variant; what is finished there stays.
+    Builds, and then rewrites, are made side by side (`toolchain.at_once` bounds the commands).
     """
-    builds: dict[Build, Built] = {DEFAULT.build: build(spec, DEFAULT.build, out)}
-    default = builds[DEFAULT.build]
-    cliffs, variants = plan(spec, default)
+    default = build(spec, DEFAULT.build, out)
+    widest = build(spec, Build(255), out)
+    cliffs, variants = plan(spec, default, widest)
+    variants = [v for v in variants if v is DEFAULT or re.search(wanted, v.name)]
+    hows = list(dict.fromkeys([DEFAULT.build, Build(255), *(v.build for v in variants)]))
     record: Record = {
         "name": spec.name,
         "kernel": spec.kernel,
@@ -284,24 +296,35 @@ def prepare_kernel(
         record["resident_blocks"] = resident_blocks(
             spec.threads, facts.registers, facts.static_shared_bytes + spec.dynamic_shared_bytes
         )
-    for variant in variants:
-        if variant is not DEFAULT and not re.search(wanted, variant.name):
-            continue
-        if variant.build not in builds:
-            builds[variant.build] = build(spec, variant.build, out)
+
+    def one(variant: Variant) -> Record:
         earlier = (before or {}).get(variant.name)
         if earlier is not None and variant.rewrite is not None and finished(earlier, out):
-            record["variants"].append(earlier)
-            continue
+            return earlier
         made = make_variant(spec, variant, builds[variant.build], out)
-        record["variants"].append(made)
         note = made["reason"] if made["status"] != "built" else f"{made.get('registers', '?')} regs"
         say(f"{spec.name:22s} {variant.name:20s} {made['status']:8s} {note[:90]}")
+        return made
+
+    with ThreadPoolExecutor(max_workers=max(len(variants), 1)) as pool:
+        builds = dict(zip(hows, pool.map(lambda how: build(spec, how, out), hows), strict=True))
+        worth = [v for v in variants if not _is_repeated(v, builds)]
+        record["variants"] = list(pool.map(one, worth))
     used = {made.get("file") for made in record["variants"]}
     for built in builds.values():
         if built.path is not None and built.path.name not in used:
             built.path.unlink(missing_ok=True)
     return record
+
+
+def _is_repeated(variant: Variant, builds: dict[Build, Built]) -> bool:
+    """Whether a rewrite starts from the same machine code as the default's or has none to start."""
+    if variant.rewrite is None or variant.build == DEFAULT.build:
+        return False
+    base, default = builds[variant.build].path, builds[DEFAULT.build].path
+    if base is None or default is None:
+        return True
+    return base.read_bytes() == default.read_bytes()
 
 
 def _earlier(out: Path) -> dict[str, Record]:
@@ -350,7 +373,8 @@ def prepare(
             say(f"{spec.name:22s} {'':20s} failed   {error!r}")
             return {"name": spec.name, "variants": [], "error": repr(error)}
 
-    with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
+    at_once(jobs)
+    with ThreadPoolExecutor(max_workers=max(len(specs), 1)) as pool:
         kernels = list(pool.map(one, specs))
     manifest: Record = {
         "schema_version": 1,

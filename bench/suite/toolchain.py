@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 from bench.suite.spec import Dim3
 
 ARCH = "sm_90"
+_commands = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,16 @@ class Outcome:
         return self.status == 0
 
 
+def at_once(commands: int) -> None:
+    """Sets how many commands `call` runs side by side."""
+    global _commands
+    _commands = threading.BoundedSemaphore(max(commands, 1))
+
+
 def call(command: list[str], timeout_s: float = 300.0, cwd: Path | None = None) -> Outcome:
     """Runs a command; a missing program is status 127."""
-    return call_with(command, timeout_s, cwd, None)
+    with _commands:
+        return call_with(command, timeout_s, cwd, None)
 
 
 def call_with(

@@ -1,14 +1,17 @@
 """The variants that are measured: how a cubin is built, and what is then done to it.
 
-The list is data: a new lever is a new line here, nothing else.
+The list is data: a new lever is a new line here, nothing else. A rewrite of a build other than the
+default is called `BUILD+REWRITE`; a rewrite of the default has no prefix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Verb = Literal["demote", "promote", "optimize"]
+Family = Literal["default", "nvidia", "binary", "ours"]
 
 
 @dataclass(frozen=True)
@@ -43,59 +46,103 @@ class Variant:
     """
 
     name: str
-    family: Literal["default", "nvidia", "binary", "ours"]
+    family: Family
     build: Build
     rewrite: Rewrite | None = None
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the plan for a kernel is made from.
+
+    `below`: register counts under the default's at which a block more fits, highest first; `above`:
+    such boundaries between the default's count and that of the build with cap 255, highest first.
+    `spills`: whether the default build spills.
+    """
+
+    below: Sequence[int]
+    above: Sequence[int] = ()
+    spills: bool = False
+
+
 DEFAULT = Variant("default", "default", Build())
+MOST_CLIFFS = 3
 
 
 def _nvidia(build: Build) -> Variant:
     return Variant(build.name, "nvidia", build)
 
 
-def ten_variants(cliffs: list[int]) -> list[Variant]:
+def _demoted(build: Build, target: int) -> Variant:
+    name = f"demote_{target}"
+    if build == DEFAULT.build:
+        return Variant(name, "binary", build, Rewrite("demote", target))
+    return Variant(f"{build.name}+{name}", "ours", build, Rewrite("demote", target))
+
+
+def _promoted(build: Build, target: int | None = None) -> Variant:
+    name = "promote" if target is None else f"promote_{target}"
+    if build == DEFAULT.build:
+        return Variant(name, "binary", build, Rewrite("promote", target))
+    return Variant(f"{build.name}+{name}", "ours", build, Rewrite("promote", target))
+
+
+def ten_variants(facts: Facts) -> list[Variant]:
     """Default, and per target: capped, capped with the pragma, ours."""
     variants = [DEFAULT]
-    for target in cliffs[:2]:
+    for target in facts.below[:2]:
         variants += [
             _nvidia(Build(target)),
             _nvidia(Build(target, pragma=True)),
-            Variant(f"demote_{target}", "binary", Build(), Rewrite("demote", target)),
+            _demoted(DEFAULT.build, target),
         ]
     return variants
 
 
-def suite_variants(cliffs: list[int], *, spills: bool) -> list[Variant]:
-    """NVIDIA's levers and ours at the next three cliffs, and the blind choices."""
+def _paper(target: int) -> Iterable[Variant]:
+    for order in ("static", "cfg", "conflict"):
+        options = ("--candidates", order)
+        rewrite = Rewrite("demote", target, options)
+        yield Variant(f"paper_{order}_{target}", "binary", Build(), rewrite)
+
+
+def suite_variants(facts: Facts) -> list[Variant]:
+    """NVIDIA's levers, and ours on each of them.
+
+    On the default: demotion to the next cliffs, promotion of its spills. On builds with more
+    registers (cap 255 and the boundaries above the default): demotion to the boundaries below. On
+    builds with fewer: promotion of their spills, and demotion or promotion one cliff further.
+    """
+    below = list(facts.below[:MOST_CLIFFS])
     variants = [
         DEFAULT,
         _nvidia(Build(255)),
         _nvidia(Build(pragma=True)),
         Variant("optimize", "binary", Build(), Rewrite("optimize")),
     ]
-    if spills:
-        variants.append(Variant("promote", "binary", Build(), Rewrite("promote")))
-    for rank, target in enumerate(cliffs[:3]):
+    if facts.spills:
+        variants.append(_promoted(DEFAULT.build))
+    variants.append(_promoted(Build(255)))
+    variants.append(_promoted(Build(pragma=True)))
+    variants += [_demoted(Build(255), target) for target in [*facts.above, *below[:2]]]
+    for rank, target in enumerate(facts.above):
+        variants.append(_nvidia(Build(target)))
+        following = [*facts.above[rank + 1 :], *below][:2]
+        variants += [_demoted(Build(target), further) for further in following]
+    for rank, target in enumerate(below):
         variants += [
             _nvidia(Build(target)),
             _nvidia(Build(target, pragma=True)),
-            Variant(f"demote_{target}", "binary", Build(), Rewrite("demote", target)),
-            Variant(f"promote_{target}", "ours", Build(target), Rewrite("promote")),
+            _demoted(DEFAULT.build, target),
+            _promoted(Build(target)),
+            _promoted(Build(target, pragma=True)),
         ]
-        if rank < 2:
-            variants.append(
-                Variant(f"demote_{target}_of_255", "ours", Build(255), Rewrite("demote", target))
-            )
-        if rank == 0:
+        for further in below[rank + 1 : rank + 2]:
             variants += [
-                Variant(
-                    f"paper_{order}_{target}",
-                    "binary",
-                    Build(),
-                    Rewrite("demote", target, ("--candidates", order)),
-                )
-                for order in ("static", "cfg", "conflict")
+                _demoted(Build(target), further),
+                _promoted(Build(target), further),
+                _promoted(Build(target, pragma=True), further),
             ]
+        if rank == 0:
+            variants += _paper(target)
     return variants
