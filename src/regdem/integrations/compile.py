@@ -45,12 +45,14 @@ class Directives:
 
     `block`: threads per block, as `.maxntid` (left alone beside `.reqntid`, which says more).
     `most_registers`: registers per thread, as `.maxnreg`; replaces a bound of the source on blocks
-    per SM. `smem_spilling`: NVIDIA's pragma.
+    per SM. `least_blocks`: resident per SM, as `.minnctapersm`; replaces a register limit of the
+    source. `smem_spilling`: NVIDIA's pragma.
     """
 
     block: BlockShape | None = None
     most_registers: int | None = None
     smem_spilling: bool = False
+    least_blocks: int | None = None
 
 
 def entries(ptx: str) -> list[str]:
@@ -75,6 +77,9 @@ def with_directives(ptx: str, kernel: str, directives: Directives) -> str:
         words = f"{words.rstrip()}\n.maxntid {block.x}, {block.y}, {block.z}"
     if cap is not None:
         words = f"{_CAP_DIRECTIVE.sub('', words).rstrip()}\n.maxnreg {cap}"
+    elif directives.least_blocks is not None:
+        least = directives.least_blocks
+        words = f"{_CAP_DIRECTIVE.sub('', words).rstrip()}\n.minnctapersm {least}"
     body = ptx[entry.end() :]
     if directives.smem_spilling and not body.lstrip().startswith(SMEM_SPILLING):
         body = f"\n{SMEM_SPILLING}{body}"
