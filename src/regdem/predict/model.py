@@ -26,6 +26,7 @@ barriers across warps are not modelled; the interval spans the three assumptions
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,8 +122,10 @@ def predict(
     *,
     grid_blocks: int | None = None,
     trip_count: float = 10.0,
+    weights: Sequence[float] | None = None,
 ) -> Prediction:
-    """Predicts one kernel at a residency. `trip_count`: executions per loop level.
+    """Predicts one kernel at a residency. `trip_count`: executions per loop level; `weights`:
+    executions of each block of its program, where the caller knows better.
 
     Raises `UnsupportedError` for code that is not understood.
     """
@@ -135,7 +138,7 @@ def predict(
         [(f.name, f.offset, f.size) for f in kernel.functions],
         {table.offset: table.targets for table in kernel.branch_tables},
     )
-    model = _Model(kernel, program, residency, timing(kernel.arch), trip_count)
+    model = _Model(kernel, program, residency, timing(kernel.arch), trip_count, weights)
     return model.prediction(grid_blocks)
 
 
@@ -156,6 +159,7 @@ class _Model:
         residency: Occupancy,
         machine: Timing,
         trip_count: float,
+        weights: Sequence[float] | None = None,
     ) -> None:
         self.kernel = kernel
         self.program = program
@@ -164,9 +168,8 @@ class _Model:
         self.forms: list[Form] = forms_of(program.code)
         self.accesses = accesses(program)
         reachable = program.reachable
-        self.weights = [
-            w if b in reachable else 0.0 for b, w in enumerate(block_weights(program, trip_count))
-        ]
+        given = block_weights(program, trip_count) if weights is None else weights
+        self.weights = [w if b in reachable else 0.0 for b, w in enumerate(given)]
         block_of: list[int] = program.block_of.tolist()
         self.weight: list[float] = [self.weights[b] for b in block_of]
         self.l1_bytes = self._l1_bytes()
