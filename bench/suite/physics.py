@@ -75,6 +75,64 @@ def _hydro_viscosity(seed: int, small: bool) -> Problem:
     )
 
 
+def _hydro_hourglass(seed: int, small: bool) -> Problem:
+    rng = rng_for("hydro_hourglass", seed)
+    side = 10 if small else 96
+    corners, position = hexahedra(side, rng)
+    n, nodes = corners.shape[1], position.shape[1]
+    return Problem(
+        blocks_for(n, 256),
+        (
+            read(corners),
+            read(position),
+            read(rng.random((3, nodes)) - 0.5),
+            *(read(rng.random(n) + 0.5) for _ in range(3)),
+            write(np.float64, 24, n),
+            f64(3.0),
+            i32(nodes),
+            i32(n),
+        ),
+    )
+
+
+_AROUND = (
+    (1, 2, 3, 4, 5, 7), (2, 3, 0, 5, 6, 4), (3, 0, 1, 6, 7, 5), (0, 1, 2, 7, 4, 6),
+    (7, 6, 5, 0, 3, 1), (4, 7, 6, 1, 0, 2), (5, 4, 7, 2, 1, 3), (6, 5, 4, 3, 2, 0),
+)  # fmt: skip
+_MODES = np.array(
+    [
+        [1, 1, -1, -1, -1, -1, 1, 1],
+        [1, -1, -1, 1, -1, 1, 1, -1],
+        [1, -1, 1, -1, 1, -1, 1, -1],
+        [-1, 1, -1, 1, 1, -1, 1, -1],
+    ],
+    dtype=np.float64,
+)
+
+
+def _hourglass_reference(problem: Problem) -> dict[int, HostArray]:
+    corners = array_of(problem, 0).reshape(8, -1)
+    position = array_of(problem, 1).reshape(3, -1)[:, corners]
+    velocity = array_of(problem, 2).reshape(3, -1)[:, corners]
+    volume, sound, mass = (array_of(problem, k) for k in (3, 4, 5))
+
+    def slope(a: HostArray, b: HostArray, r: tuple[int, ...]) -> HostArray:
+        a0, a1, a2, a3, a4, a5 = (a[k] for k in r)
+        b0, b1, b2, b3, b4, b5 = (b[k] for k in r)
+        total = (a1 + a2) * (b0 + b1) - (a0 + a1) * (b1 + b2) + (a0 + a4) * (b3 + b4)
+        total += (a3 + a5) * (b2 + b5) - (a3 + a4) * (b0 + b4) - (a2 + a5) * (b3 + b5)
+        return total / 12.0
+
+    x, y, z = position
+    slopes = np.stack([[slope(y, z, r), slope(z, x, r), slope(x, y, r)] for r in _AROUND], axis=1)
+    along = np.einsum("ik,dkn->din", _MODES, position)
+    gamma = _MODES[:, :, None] - np.einsum("dkn,din->ikn", slopes, along) / volume
+    scale = -problem.arguments[7] * 0.01 * sound * mass / np.cbrt(volume)
+    h = np.einsum("ikn,dkn->din", gamma, velocity)
+    force = scale * np.einsum("ikn,din->dkn", gamma, h)
+    return {6: force.reshape(24, -1)}
+
+
 def _grid3(nx: int, ny: int, nz: int, halo: int, block: Dim3) -> Dim3:
     x, y, z = ((size - 2 * halo + b - 1) // b for size, b in zip((nx, ny, nz), block, strict=True))
     return (x, y, z)
@@ -371,6 +429,7 @@ def _cubature_reference(problem: Problem) -> dict[int, HostArray]:
 
 
 _REFERENCES: dict[str, tuple[Callable[[Problem], dict[int, HostArray]], float]] = {
+    "hydro_hourglass": (_hourglass_reference, 1e-10),
     "mixture_covariance": (_mixture_reference, 1e-4),
     "cahn_hilliard": (_cahn_reference, 1e-4),
     "lattice_d3q19": (_lattice_reference, 1e-10),
@@ -390,6 +449,7 @@ def _spec(
 PHYSICS: tuple[KernelSpec, ...] = (
     _spec("hydro_kinematics", _hydro_kinematics, "Lagrangian kinematics of elements, double", 128),
     _spec("hydro_viscosity", _hydro_viscosity, "Lagrangian hydrodynamics: monotonic Q, double"),
+    _spec("hydro_hourglass", _hydro_hourglass, "Lagrangian hydrodynamics: hourglass force, double"),
     _spec("seismic_stencil", _seismic_stencil, "fourth-order seismic stencil", (32, 4, 1)),
     _spec("mixture_covariance", _mixture_covariance, "Gaussian-mixture covariance"),
     _spec("cahn_hilliard", _cahn_hilliard, "Cahn-Hilliard stencil", (32, 8, 1)),
