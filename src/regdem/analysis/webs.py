@@ -24,7 +24,7 @@ Only the GPR file is split; other files are not renamed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from regdem.analysis.bits import FILE_MASK, members
 from regdem.analysis.liveness import Liveness
 from regdem.isa.decoded import RegisterFile, Role
-from regdem.program.program import Block, Program
+from regdem.program.program import Program
 
 STACK_POINTER = 1
 
@@ -137,101 +137,138 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
     """Splits the GPR file of `program` into webs; `whole` is a mask of registers not to split.
 
     The stack pointer R1 is never split.
+
+    Blocks are walked in order of address. A value that enters a block takes the node it left a
+    walked predecessor with; other predecessors are joined to it, those walked later at their end.
     """
     code = program.code
     whole |= 1 << STACK_POINTER
     touched = call_touched(program, live) & ~whole
     union = _Union()
+    parent = union.parent
     register_of: list[int] = []
-    intervals: list[tuple[int, int, int]] = []  # node, first point, last point
+    intervals: list[_Interval] = []
+    appearance: list[int] = []
 
     def new(register: int) -> int:
         register_of.append(register)
-        return union.new()
+        node = len(parent)
+        parent.append(node)
+        return node
 
     everywhere = {r: new(r) for r in members(whole)}
     shared = {r: new(r) for r in members(touched)}
     in_functions = {**everywhere, **shared}
-    whole_node = everywhere
-    at_entry: dict[tuple[int, int], int] = {}
-
-    def placeholder(block: int, register: int) -> int:
-        if register in whole_node:
-            return whole_node[register]
-        key = (block, register)
-        if key not in at_entry:
-            at_entry[key] = new(register)
-        return at_entry[key]
 
     rows = _gpr_rows(program)
-    node_of_row: dict[int, list[int]] = {}
+    first_row, register_of_row, width_of, role_of = rows.first, rows.register, rows.width, rows.role
+    node_of_row: list[Sequence[int]] = [()] * len(role_of)
     at_exit: dict[int, dict[int, int]] = {}
+    at_entry: dict[int, dict[int, int]] = {}
     multi_pass: list[bool] = code.table.multi_pass[code.form].tolist()
-    killing = ((code.guard == 7) & ~code.guard_negated).tolist()
+    killing: list[bool] = ((code.guard == 7) & ~code.guard_negated).tolist()
+    entry = int(program.block_of[0])
+    current: dict[int, int] = {}
+    since: dict[int, int] = {}
     for block in program.blocks:
         whole_node = in_functions if block.function else everywhere
         # What a caller keeps across a call is not this function's to place: it is kept off the
         # registers the function touches at the call itself.
         gpr = FILE_MASK[RegisterFile.GPR] if not block.function else touched | whole
-        current: dict[int, int] = {}
-        since: dict[int, int] = {}
-        inherited = _inherited(program, block, at_exit)
+        walked = [at_exit[p] for p in block.predecessors if p in at_exit]
+        if block.index == entry:
+            walked = []
+        previous, previous_since = current, since
+        current, since = {}, {}
+        start = 2 * block.start
+        source = walked[-1] if walked else {}
         for r in members(live.before[block.start] & gpr):
-            node = inherited.get(r, -1)
-            current[r] = node if node >= 0 else placeholder(block.index, r)
-            since[r] = 2 * block.start
+            node = source.get(r, -1)
+            if node < 0:
+                node = whole_node.get(r, -1)
+                if node < 0:
+                    node = new(r)
+            current[r] = node
+            since[r] = start
+        for other in walked[:-1]:
+            if other is not source:
+                _join_all(union, current, other)
+        # A value that stays in place across the border keeps its interval open.
+        for r, node in previous.items():
+            if current.get(r) == node:
+                since[r] = previous_since[r]
+            else:
+                intervals.append((node, previous_since[r], start - 1))
+        if block.predecessors and (block.predecessors[-1] >= block.index or block.index == entry):
+            at_entry[block.index] = dict(current)
         for i in range(block.start, block.end):
             before, after = live.before[i] & gpr, live.after[i] & gpr
-            mine = rows.get(i)
+            first, last = first_row[i], first_row[i + 1]
             calls = i in program.callee and not block.function
-            if mine is None and before == after and not calls:
+            if first == last and before == after and not calls:
                 continue
             old_at_call = dict(current) if calls else current
-            old = {
-                r: current[r]
-                for _row, register, width, _role, _align in mine or ()
-                for r in range(register, register + width)
-                if r in current
-            }
-            for row, register, width, role, _align in mine or ():
-                if role & Role.READ:
-                    node_of_row[row] = [
-                        old[r] if r in old else whole_node.get(r, -1)
-                        for r in range(register, register + width)
-                    ]
-            # What dies here gives its register back after the read.
-            dying = before & ~after
-            for r in members(dying) if dying else ():
-                if r in current:
-                    intervals.append((current.pop(r), since.pop(r), 2 * i))
             coalesce = multi_pass[i]
-            for row, register, width, role, _align in mine or ():
-                if not role & Role.WRITE:
+            old: dict[int, int] = {}
+            writes = False
+            for k in range(first, last):
+                role, r = role_of[k], register_of_row[k]
+                if role & _WRITE:
+                    writes = True
+                    if role == _BOTH or coalesce or not killing[i]:
+                        for each in range(r, r + width_of[k]):
+                            if each in current:
+                                old[each] = current[each]
+                if role & _READ:
+                    if width_of[k] == 1:
+                        node = current.get(r, -1)
+                        node_of_row[k] = (node if node >= 0 else whole_node.get(r, -1),)
+                    else:
+                        node_of_row[k] = [
+                            current[r] if r in current else whole_node.get(r, -1)
+                            for r in range(r, r + width_of[k])
+                        ]
+            # What dies here gives its register back after the read.
+            if before != after:
+                for r in members(before & ~after):
+                    if r in current:
+                        node = current.pop(r)
+                        intervals.append((node, since.pop(r), 2 * i))
+                        appearance.append(node)
+            for k in range(first, last) if writes else ():
+                role = role_of[k]
+                if not role & _WRITE:
                     continue
                 nodes: list[int] = []
-                for r in range(register, register + width):
-                    joined = r in old and (
-                        r in whole_node or role == Role.BOTH or not killing[i] or coalesce
-                    )
-                    node = old[r] if joined else whole_node.get(r, -1)
-                    if node < 0:
-                        node = new(r)
+                lowest = register_of_row[k]
+                for r in range(lowest, lowest + width_of[k]):
+                    node = old.get(r, -1)
+                    if node < 0 or (
+                        r not in whole_node and role != _BOTH and killing[i] and not coalesce
+                    ):
+                        node = whole_node.get(r, -1)
+                        if node < 0:
+                            node = new(r)
                     nodes.append(node)
-                    first = 2 * i if coalesce else 2 * i + 1
-                    if r in current and current[r] != node:
-                        intervals.append((current[r], since[r], 2 * i))
+                    begin = 2 * i if coalesce else 2 * i + 1
+                    present = current.get(r, -1)
+                    if present >= 0 and present != node:
+                        intervals.append((present, since[r], 2 * i))
+                        appearance.append(present)
                         del current[r]
+                        present = -1
                     if (after >> r) & 1:
-                        if current.get(r) != node:
+                        if present != node:
                             current[r] = node
-                            since[r] = first
+                            since[r] = begin
                     else:
-                        intervals.append((node, first, 2 * i + 1))
-                if role == Role.BOTH:
-                    for a, b in zip(node_of_row[row], nodes, strict=True):
-                        if a >= 0:
+                        intervals.append((node, begin, 2 * i + 1))
+                        appearance.append(node)
+                if role == _BOTH:
+                    for a, b in zip(node_of_row[k], nodes, strict=True):
+                        if a >= 0 and a != b:
                             union.join(a, b)
-                node_of_row[row] = nodes
+                node_of_row[k] = nodes
             if calls:
                 summary = live.summaries[program.callee[i]]
                 for r in members((summary.uses | summary.defs) & touched):
@@ -242,57 +279,61 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                         union.join(old_at_call[r], shared[r])
                     if (after >> r) & 1 and (summary.defs >> r) & 1:
                         if r in current and current[r] != shared[r]:
-                            intervals.append((current.pop(r), since.pop(r), 2 * i))
+                            node = current.pop(r)
+                            intervals.append((node, since.pop(r), 2 * i))
+                            appearance.append(node)
                         if r not in current:
                             current[r], since[r] = shared[r], 2 * i + 1
         at_exit[block.index] = current
-        joining = [
-            (s, live.before[program.blocks[s].start])
-            for s in block.successors
-            if not _inherits(program.blocks[s], block.index)
-        ]
-        for r, node in current.items():
-            intervals.append((node, since[r], 2 * block.end - 1))
-            for s, wanted in joining:
-                if (wanted >> r) & 1:
-                    union.join(node, placeholder(s, r))
-    return _assemble(program, live, union, register_of, intervals, node_of_row, rows, in_functions)
+        appearance.extend(current.values())
+        for s in block.successors:
+            if s in at_entry:
+                _join_all(union, at_entry[s], current)
+    intervals.extend((node, since[r], 2 * len(program) - 1) for r, node in current.items())
+    return _assemble(
+        program, live, union, register_of, intervals, appearance, node_of_row, rows, in_functions
+    )
 
 
-def _inherits(block: Block, predecessor: int) -> bool:
-    """Whether the block has that one predecessor, walked before it: its values are the same."""
-    return block.predecessors == (predecessor,) and predecessor < block.index
+_READ, _WRITE, _BOTH = int(Role.READ), int(Role.WRITE), int(Role.BOTH)
+_Interval = tuple[int, int, int]
+"""Node, first point, last point."""
 
 
-def _inherited(
-    program: Program, block: Block, at_exit: dict[int, dict[int, int]]
-) -> dict[int, int]:
-    """What the only predecessor left, where there is one and it was walked; else nothing."""
-    if len(block.predecessors) != 1 or block.index == int(program.block_of[0]):
-        return {}
-    predecessor = block.predecessors[0]
-    return at_exit[predecessor] if _inherits(block, predecessor) else {}
+def _join_all(union: _Union, entering: dict[int, int], left: dict[int, int]) -> None:
+    """Joins the values that enter a block with those a predecessor left."""
+    for r, node in entering.items():
+        other = left.get(r, -1)
+        if other >= 0 and other != node:
+            union.join(node, other)
 
 
-_Row = tuple[int, int, int, int, int]
+@dataclass(frozen=True)
+class _Rows:
+    """The GPR operands in order; those of instruction i are `first[i]` up to `first[i + 1]`."""
+
+    first: list[int]
+    row: list[int]
+    instruction: list[int]
+    register: list[int]
+    width: list[int]
+    role: list[int]
+    alignment: list[int]
 
 
-def _gpr_rows(program: Program) -> dict[int, list[_Row]]:
-    """Per instruction its GPR operands: (row, register, width, role, alignment)."""
+def _gpr_rows(program: Program) -> _Rows:
     code = program.code
-    rows: dict[int, list[_Row]] = {}
     chosen = (code.operand_file == RegisterFile.GPR).nonzero()[0]
-    for row, i, register, width, role, align in zip(
+    instruction = code.operand_instruction[chosen]
+    return _Rows(
+        np.searchsorted(instruction, np.arange(len(code) + 1)).tolist(),
         chosen.tolist(),
-        code.operand_instruction[chosen].tolist(),
+        instruction.tolist(),
         code.operand_register[chosen].tolist(),
         code.operand_width[chosen].tolist(),
         code.operand_role[chosen].tolist(),
         code.operand_alignment[chosen].tolist(),
-        strict=True,
-    ):
-        rows.setdefault(i, []).append((row, register, width, role, align))
-    return rows
+    )
 
 
 def _assemble(
@@ -300,52 +341,62 @@ def _assemble(
     live: Liveness,
     union: _Union,
     register_of: list[int],
-    intervals: list[tuple[int, int, int]],
-    node_of_row: dict[int, list[int]],
-    rows: dict[int, list[_Row]],
+    intervals: list[_Interval],
+    appearance: list[int],
+    node_of_row: list[Sequence[int]],
+    rows: _Rows,
     whole_node: dict[int, int],
 ) -> Webs:
+    """Numbers the webs in order of appearance, gathers who touches them, and ties the groups."""
+    root_of = union.roots()
     index: dict[int, int] = {}
     result: list[Web] = []
-    root_of = union.roots()
+    web_at: list[int] = [-1] * len(root_of)
 
     def web_of(node: int) -> int:
         root = root_of[node]
         if root not in index:
             index[root] = len(result)
             result.append(Web(len(result), register_of[root]))
+        web_at[node] = index[root]
         return index[root]
 
     def undefined(register: int) -> int:
-        """A node for a register that is read although nothing reaches (unreachable code)."""
-        register_of.append(register)
-        root_of.append(union.new())
-        return root_of[-1]
+        """A web for a register that is read although nothing reaches (unreachable code)."""
+        result.append(Web(len(result), register))
+        return len(result) - 1
 
     for node in whole_node.values():
         result[web_of(node)].whole = True
+    for node in dict.fromkeys(appearance):
+        web_of(node)
+    points = [0] * len(result)
     for node, first, last in intervals:
-        result[web_of(node)].points |= ((1 << (last - first + 1)) - 1) << first
+        points[web_at[node]] |= ((1 << (last - first + 1)) - 1) << first
+    for web, held in zip(result, points, strict=True):
+        web.points = held
     group = _Union()
     alignment: dict[int, int] = {}
     of_row: dict[int, tuple[int, ...]] = {}
     ties: list[tuple[int, int]] = []
-    for i, mine in rows.items():
-        for row, register, _width, role, align in mine:
-            nodes = node_of_row[row]
-            if role & Role.READ and min(nodes) < 0:
-                nodes = [n if n >= 0 else undefined(register + k) for k, n in enumerate(nodes)]
-            names = of_row[row] = tuple([web_of(n) for n in nodes])
-            for w in names:
-                if role & Role.READ:
-                    result[w].reads.append(i)
-                if role & Role.WRITE:
-                    result[w].writes.append(i)
-            first_name = names[0]
-            if len(names) > 1:
-                ties.extend([(first_name, w) for w in names])
-            if align > alignment.get(first_name, 0):
-                alignment[first_name] = align
+    columns = zip(rows.row, rows.instruction, rows.role, rows.alignment, node_of_row, strict=True)
+    for number, (row, i, role, align, nodes) in enumerate(columns):
+        names: list[int] = []
+        for k, node in enumerate(nodes):
+            w = web_at[node] if node >= 0 else undefined(rows.register[number] + k)
+            if w < 0:
+                w = web_of(node)
+            names.append(w)
+            if role & _READ:
+                result[w].reads.append(i)
+            if role & _WRITE:
+                result[w].writes.append(i)
+        of_row[row] = tuple(names)
+        first_name = names[0]
+        if len(names) > 1:
+            ties.extend([(first_name, w) for w in names])
+        if align > 1 and align > alignment.get(first_name, 1):
+            alignment[first_name] = align
     # The stack pointer is never shared, not even where it looks dead.
     if STACK_POINTER in whole_node:
         result[web_of(whole_node[STACK_POINTER])].points = (1 << (2 * len(program))) - 1
