@@ -14,6 +14,7 @@ When the 32-bit candidates run out, registers of multiword operands follow, a pa
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -125,34 +126,41 @@ def choose_webs(
 
     At most `most_slots` candidates that need a slot are taken (slots that can be shared by
     disjoint ranges are found later, so this is a bound, not a promise).
+
+    The score of a candidate only falls as others are taken, so a score from an earlier step is a
+    bound: candidates wait in a heap, and only those that come to its top are scored again.
     """
-    current = pressure.astype(np.int64).copy()
-    left = list(candidates)
+    excess = np.maximum(pressure.astype(np.int32) - target, 0)
+    places = [(c.idle & (excess > 0)).nonzero()[0] for c in candidates]
+
+    def score(k: int) -> float:
+        over = excess[places[k]]
+        freed = int(np.count_nonzero(over))
+        return freed * (1.0 + int(over.max(initial=0))) / (candidates[k].cost + 0.5)
+
+    heap = [(-value, k) for k in range(len(candidates)) if (value := score(k)) > 0]
+    heapq.heapify(heap)
     chosen: list[Candidate] = []
+    taken: set[int] = set()
     slots = 0
-    while True:
-        over = current > target
-        if not over.any():
-            return chosen
-        excess = np.where(over, current - target, 0)
-        best, best_score = -1, 0.0
-        for k, candidate in enumerate(left):
-            freed = int(np.count_nonzero(candidate.idle & over))
-            if not freed:
+    while excess.any():
+        while heap:
+            known, k = heapq.heappop(heap)
+            index = candidates[k].web.index
+            if index in taken or (index not in recomputable and slots >= most_slots):
                 continue
-            if candidate.web.index not in recomputable and slots >= most_slots:
-                continue
-            peak = int(excess[candidate.idle].max(initial=0))
-            score = freed * (1.0 + peak) / (candidate.cost + 0.5)
-            if score > best_score:
-                best, best_score = k, score
-        if best < 0:
+            value = score(k)
+            if value == -known:
+                break
+            if value > 0:
+                heapq.heappush(heap, (-value, k))
+        else:
             return None
-        candidate = left.pop(best)
-        left = [other for other in left if other.web.index != candidate.web.index]
-        chosen.append(candidate)
-        slots += candidate.web.index not in recomputable
-        current -= candidate.idle
+        chosen.append(candidates[k])
+        taken.add(index)
+        slots += index not in recomputable
+        excess[places[k]] -= excess[places[k]] > 0
+    return chosen
 
 
 def register_order(program: Program, live: Liveness, order: str) -> list[tuple[int, ...]]:
