@@ -40,6 +40,10 @@ FIXED_LATENCY_CYCLES = {
     "cs2r": 26, "mma": 36, "gmma": 40, "fp64_mma": 40, "uniform": 13, "r2ur": 13, "control": 13,
 }  # fmt: skip
 """Cycles from issue until any consumer may read (at or above the least seen in ptxas code)."""
+_STORE_DATA_CYCLES = {
+    "alu": 5, "fma": 5, "imad": 5, "imad_wide": 6, "half": 6, "half_mma": 8, "fp64": 8,
+}  # fmt: skip
+"""The same for the data of a store to shared memory (least seen: 5 and, of double words, 7)."""
 _WRITE_ORDER_SLACK = 4
 _MULTI_PASS_READ_CYCLES = 10
 _ROUNDS = 64
@@ -66,16 +70,30 @@ class _State:
     inserted: int = 0  # registers last written by an inserted instruction
     ready: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     busy_reads: dict[int, int] = field(default_factory=lambda: dict[int, int]())
+    storable: dict[int, int] = field(default_factory=lambda: dict[int, int]())
 
     def copy(self) -> _State:
-        return _State(self.pending, self.inserted, dict(self.ready), dict(self.busy_reads))
+        return _State(
+            self.pending, self.inserted, dict(self.ready), dict(self.busy_reads),
+            dict(self.storable),
+        )  # fmt: skip
+
+    def pass_cycles(self, cycles: int) -> None:
+        """Time goes by."""
+        self.ready = {r: t - cycles for r, t in self.ready.items() if t > cycles}
+        self.busy_reads = {r: t - cycles for r, t in self.busy_reads.items() if t > cycles}
+        self.storable = {r: t - cycles for r, t in self.storable.items() if t > cycles}
 
     def join(self, other: _State) -> bool:
         """Takes over what is outstanding in `other`; whether anything was new."""
         changed = bool((other.pending & ~self.pending) | (other.inserted & ~self.inserted))
         self.pending |= other.pending
         self.inserted |= other.inserted
-        for mine, theirs in ((self.ready, other.ready), (self.busy_reads, other.busy_reads)):
+        for mine, theirs in (
+            (self.ready, other.ready),
+            (self.busy_reads, other.busy_reads),
+            (self.storable, other.storable),
+        ):
             for register, cycles in theirs.items():
                 if cycles > mine.get(register, 0):
                     mine[register] = cycles
@@ -198,8 +216,10 @@ class _Repair:
                 state.pending |= 1 << table[i]
         if not self.variable[i]:
             cycles = FIXED_LATENCY_CYCLES.get(self.latency[i], 13)
+            storable = _STORE_DATA_CYCLES.get(self.latency[i], cycles)
             for r in members(self.defs[i]):
                 state.ready[r] = cycles
+                state.storable[r] = storable
             if self.multi_pass[i]:
                 for r in members(self.uses[i]):
                     state.busy_reads[r] = _MULTI_PASS_READ_CYCLES
@@ -207,9 +227,7 @@ class _Repair:
             state.inserted |= self.defs[i]
         else:
             state.inserted &= ~self.defs[i]
-        passed = max(1, self.control[i].stall)
-        state.ready = {r: t - passed for r, t in state.ready.items() if t > passed}
-        state.busy_reads = {r: t - passed for r, t in state.busy_reads.items() if t > passed}
+        state.pass_cycles(max(1, self.control[i].stall))
 
     def mend(self, i: int, state: _State) -> None:
         """Adds what instruction `i` needs in `state`."""
@@ -236,10 +254,11 @@ class _Repair:
                     assert arrival is not None
                     self._wait(i, arrival)
         late_cycles = 0
+        is_store = self.inserted[i] and self.name[i] == "STS"
         for r, t in state.ready.items():
             bit = 1 << r
             if bit & fresh:
-                late_cycles = max(late_cycles, t)
+                late_cycles = max(late_cycles, state.storable.get(r, 0) if is_store else t)
             if bit & defs:
                 late_cycles = max(late_cycles, t - _WRITE_ORDER_SLACK)
         for r, t in state.busy_reads.items():
@@ -248,6 +267,7 @@ class _Repair:
         if late_cycles > 0:
             block = self.program.blocks[int(self.program.block_of[i])]
             self._lengthen(block.index, i, late_cycles, frozenset())
+            state.pass_cycles(late_cycles)
 
     def _wait(self, i: int, e: int) -> None:
         if not self.wanted[e]:
