@@ -22,10 +22,11 @@ if __package__ in (None, ""):  # called as a script: put the repository on the p
 
 from bench.suite import tools
 from bench.suite.kernels import select
+from bench.suite.page import markdown
 from bench.suite.prepare import prepare
 from bench.suite.session import Limits, measure_all
 from bench.suite.store import Store
-from bench.suite.tables import compact, markdown
+from bench.suite.tables import GROUPS, best_of, by_kernel, compact, rows_of
 from bench.suite.toolchain import call
 
 Record = dict[str, Any]
@@ -189,15 +190,28 @@ def do_sanitize(args: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
+def _worth_profiling(store: Store, run: int) -> dict[str, set[str]]:
+    """By kernel: the default, the best of NVIDIA's levers and the best of ours."""
+    worth: dict[str, set[str]] = {}
+    for kernel, rows in by_kernel(rows_of(store, run)).items():
+        best = [best_of(rows, GROUPS[name]) for name in ("best_nvidia", "best_ours")]
+        ours = best_of(rows, frozenset({"binary", "ours"}))
+        if rows[0]["speedup"]:
+            worth[kernel] = {"default", *(row["name"] for row in (*best, ours) if row)}
+    return worth
+
+
 def do_profile(args: argparse.Namespace, folder: Path) -> int:
-    """Hardware counters of every built variant, one launch each."""
+    """Hardware counters, one launch each: of the default and the best of each family if timed."""
     store, run = _run_to_extend(args, folder)
+    worth = _worth_profiling(store, run)
     deadline = time.monotonic() + args.budget_s
     for record in _chosen(args, _manifest(folder)):
         if time.monotonic() > deadline:
             say("the time budget is over")
             break
-        names = [v["name"] for v in record["variants"] if v.get("file")]
+        built = [v["name"] for v in record["variants"] if v.get("file")]
+        names = [name for name in built if name in worth.get(record["name"], built)]
         outcome = tools.profile(folder.resolve(), record["name"], names, 120)
         counters = tools.parse_profile(outcome.stdout, record["kernel"], names)
         for variant, rows in counters.items():
@@ -214,7 +228,7 @@ def do_tables(args: argparse.Namespace) -> int:
     run = args.run_id or store.last_run()
     target = Path(args.docs) / f"{args.name}.md"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(markdown(store, run, args.title))
+    target.write_text(markdown(store, run, args.title, target.with_suffix("")))
     print(compact(store, run))
     store.close()
     return 0

@@ -1,15 +1,31 @@
-"""Tables from the results database: Markdown for the docs, a compact one for the terminal."""
+"""What the results database says: rows, best variants, geometric means, a table for the terminal.
+
+`page.py` writes the docs page from it, `plots.py` the pictures.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import defaultdict
+from collections.abc import Set
 from typing import Any
 
+from bench.suite.cliffs import next_cliffs
+from bench.suite.kernels import find_spec
 from bench.suite.store import Store
 
 Record = dict[str, Any]
+
+GROUPS: dict[str, frozenset[str]] = {
+    "best_nvidia": frozenset({"default", "nvidia"}),
+    "best_binary_only": frozenset({"default", "binary"}),
+    "best_ours": frozenset({"default", "binary", "ours"}),
+    "best_measured": frozenset({"default", "nvidia", "binary", "ours"}),
+}
+"""Per kernel the best measured of the default and those families."""
+BLIND = ("optimize", "optimize_source")
+"""Chosen without a GPU: from the default build alone, and from the source with all its builds."""
 
 
 def _index(rows: list[Record], *keys: str) -> dict[tuple[Any, ...], Record]:
@@ -71,22 +87,25 @@ def rows_of(store: Store, run: int) -> list[Record]:
     return table
 
 
+def by_kernel(rows: list[Record]) -> dict[str, list[Record]]:
+    """A run's rows by kernel; the first of each is the default."""
+    kernels: dict[str, list[Record]] = {}
+    for row in rows:
+        kernels.setdefault(row["kernel"], []).append(row)
+    return kernels
+
+
 def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values)) if values else 1.0
 
 
-def _number(value: float | int | None, digits: int = 3) -> str:
+def number(value: float | int | None, digits: int = 3) -> str:
     if value is None:
         return "-"
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
-def _clip(text: str | None, width: int) -> str:
-    text = " ".join((text or "").replace("|", "/").split())
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def best_of(rows: list[Record], families: set[str]) -> Record | None:
+def best_of(rows: list[Record], families: Set[str]) -> Record | None:
     """The fastest measured, identical variant of some families (the default counts as 1.0)."""
     timed = [
         row
@@ -96,42 +115,65 @@ def best_of(rows: list[Record], families: set[str]) -> Record | None:
     return max(timed, key=lambda row: row["speedup"], default=None)
 
 
+def _bests(kernels: list[list[Record]], families: Set[str]) -> list[float]:
+    bests = [best_of(rows, families) for rows in kernels]
+    return [best["speedup"] for best in bests if best is not None]
+
+
+def limits_of(default: Record) -> str:
+    """What limits the default build: "registers" (fewer would let more blocks in), "spills"."""
+    spec = find_spec(default["kernel"])
+    registers = default["driver_registers"] or default["registers"] or 0
+    shared = (default["driver_shared_bytes"] or 0) + spec.dynamic_shared_bytes
+    names: list[str] = []
+    if next_cliffs(spec.threads, registers, shared, 1):
+        names.append("registers")
+    if (default["spill_store_bytes"] or 0) + (default["spill_load_bytes"] or 0):
+        names.append("spills")
+    return " and ".join(names) or "neither"
+
+
+def is_limited(default: Record) -> bool:
+    """Whether registers bound the residency of the default build, or it spills."""
+    return limits_of(default) != "neither"
+
+
 def _more_blocks(row: Record) -> bool:
     """Whether the driver keeps more blocks of a variant resident than of the default."""
     return (row["active_blocks"] or 0) > (row["default_blocks"] or 0)
 
 
 def summary(store: Store, run: int) -> Record:
-    """Counts and geometric means over a run's kernels.
-
-    Each `best_*` mean takes, per kernel, the best measured of the default and those families.
-    """
+    """Counts over a run's kernels, geometric means over those that registers or spills limit."""
     rows = rows_of(store, run)
-    by_kernel: dict[str, list[Record]] = defaultdict(list)
-    for row in rows:
-        by_kernel[row["kernel"]].append(row)
+    kernels = by_kernel(rows)
     checked = [row for row in rows if row["checks"]]
     ours = [row for row in checked if row["family"] in ("binary", "ours")]
     means: dict[str, float] = {}
-    groups = {
-        "best_nvidia": {"default", "nvidia"},
-        "best_binary_only": {"default", "binary"},
-        "best_ours": {"default", "binary", "ours"},
-        "best_measured": {"default", "nvidia", "binary", "ours"},
-    }
-    for label, families in groups.items():
-        values = [
-            best["speedup"]
-            for each in by_kernel.values()
-            if (best := best_of(each, families)) is not None
+    limited = [each for each in kernels.values() if is_limited(each[0])]
+    for label, families in GROUPS.items():
+        means[label] = geometric_mean(_bests(limited, families))
+    over: list[float] = []
+    for each in limited:
+        any_best, nvidia = (best_of(each, GROUPS[g]) for g in ("best_measured", "best_nvidia"))
+        if any_best is not None and nvidia is not None:
+            over.append(any_best["speedup"] / nvidia["speedup"])
+    means["best_measured_over_best_nvidia"] = geometric_mean(over)
+    blind = {
+        name: [
+            row["speedup"]
+            for each in limited
+            for row in each
+            if row["name"] == name and row["speedup"]
         ]
-        means[label] = geometric_mean(values)
-    blind = [row["speedup"] for row in rows if row["name"] == "optimize" and row["speedup"]]
+        for name in BLIND
+    }
     noise = sorted(
         {row["kernel"]: row["noise"] for row in rows if row["noise"] is not None}.values()
     )
     return {
-        "kernels": len(by_kernel),
+        "kernels": len(kernels),
+        "limited_kernels": len(limited),
         "variants": len(rows),
         "built": sum(row["status"] == "built" for row in rows),
         "checked": len(checked),
@@ -145,111 +187,28 @@ def summary(store: Store, run: int) -> Record:
         "timed_kernels": len({row["kernel"] for row in rows if row["speedup"]}),
         "geometric_means": means,
         "blind_choice": {
-            "kernels": len(blind),
-            "geometric_mean": geometric_mean(blind),
-            "least": min(blind, default=None),
-            "most": max(blind, default=None),
+            name: {
+                "kernels": len(values),
+                "geometric_mean": geometric_mean(values),
+                "least": min(values, default=None),
+                "most": max(values, default=None),
+            }
+            for name, values in blind.items()
         },
         "noise_median": noise[len(noise) // 2] if noise else None,
         "noise_worst": noise[-1] if noise else None,
     }
 
 
-def markdown(store: Store, run: int, title: str) -> str:
-    """The docs page of one run: conditions, figures, one table of all variants, refusals."""
-    facts = store.rows("select * from run where id = ?", run)[0]
-    rows = rows_of(store, run)
-    figures = summary(store, run)
-    lines = [f"# {title}", ""]
-    lines += [
-        f"Device: {facts['device']}; driver {facts['driver']}; clocks {facts['clocks']}; "
-        f"nvcc {facts['nvcc']}; {facts['date']}.",
-        "",
-        f"Command: `{facts['command']}`",
-        "",
-        "Times are medians of interleaved launches with the 10th and 90th percentile; the speed-up"
-        " is the default's median over the variant's. *equal* counts the inputs (of different"
-        " seeds) on which all output bytes are those of the default build. *blocks* is what the"
-        " driver says fits on one multiprocessor, against the default's.",
-        "",
-        f"- {figures['ours_identical']} of {figures['ours_checked']} rewritten variants that ran "
-        "are byte-identical to the default on every input; the driver reports more resident "
-        f"blocks for {figures['ours_with_more_blocks']} of them, and the register count that was "
-        f"claimed for {figures['ours_with_the_registers_claimed']}.",
-    ]
-    for label, value in figures["geometric_means"].items():
-        lines.append(f"- {label.replace('_', ' ')}: geometric mean {value:.3f} over the default.")
-    blind = figures["blind_choice"]
-    if blind["kernels"]:
-        lines.append(
-            f"- blind choice of `optimize` over {blind['kernels']} kernels: geometric mean "
-            f"{blind['geometric_mean']:.3f}, least {blind['least']:.3f}, most {blind['most']:.3f}."
-        )
-    if figures["noise_median"] is not None:
-        lines.append(
-            f"- repeat noise (the default twice): median {100 * figures['noise_median']:.2f} %, "
-            f"worst {100 * figures['noise_worst']:.2f} %."
-        )
-    lines += [
-        "",
-        "| kernel | variant | registers | spilled B | blocks | equal | ms (p10-p90) | speed-up "
-        "| sanitizers |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        if row["status"] != "built":
-            continue
-        registers = row["driver_registers"] or row["registers"]
-        spilled = (row["spill_store_bytes"] or 0) + (row["spill_load_bytes"] or 0)
-        time = "-"
-        if row["median_ms"] is not None:
-            time = f"{row['median_ms']:.4f} ({row['p10_ms']:.4f}-{row['p90_ms']:.4f})"
-        lines.append(
-            f"| {row['kernel']} | {row['name']} | {_number(registers)} | {spilled} "
-            f"| {_number(row['active_blocks'])}/{_number(row['default_blocks'])} | {row['equal']} "
-            f"| {time} | {_number(row['speedup'])} | {row['sanitizers']} |"
-        )
-    refused = [row for row in rows if row["status"] != "built"]
-    if refused:
-        lines += ["", "## Not made, or failed", "", "| kernel | variant | why |", "|---|---|---|"]
-        lines += [
-            f"| {row['kernel']} | {row['name']} | {row['status']}: {_clip(row['reason'], 200)} |"
-            for row in refused
-        ]
-    notes = store.rows(
-        "select name, note from kernel where run = ? and note is not null and note != ''", run
-    )
-    if notes:
-        lines += ["", "## Notes of the run", ""]
-        lines += [f"- {note['name']}: {_clip(note['note'], 300)}" for note in notes]
-    references = store.rows(
-        "select name, reference_error, reference_passed from kernel"
-        " where run = ? and reference_passed is not null",
-        run,
-    )
-    if references:
-        lines += ["", "## Default build against numpy (small size)", ""]
-        lines += ["| kernel | largest relative error | within tolerance |", "|---|---|---|"]
-        for row in references:
-            error = row["reference_error"]
-            text = "-" if error is None else f"{error:.2e}"
-            verdict = "yes" if row["reference_passed"] else "no"
-            lines.append(f"| {row['name']} | {text} | {verdict} |")
-    return "\n".join(lines) + "\n"
-
-
 def compact(store: Store, run: int) -> str:
     """A line per kernel: default registers, best of each family; then the figures."""
-    by_kernel: dict[str, list[Record]] = defaultdict(list)
-    for row in rows_of(store, run):
-        by_kernel[row["kernel"]].append(row)
     lines = [
         f"{'kernel':22s} {'regs':>4s} {'ms':>8s} {'noise%':>6s}  best nvidia | best ours | wrong"
     ]
-    for kernel, rows in by_kernel.items():
+    for kernel, rows in by_kernel(rows_of(store, run)).items():
         default = rows[0]
         cells: list[str] = []
-        for families in ({"nvidia"}, {"binary", "ours"}):
+        for families in (frozenset({"nvidia"}), frozenset({"binary", "ours"})):
             best = best_of(rows, families)
             cells.append(f"{best['speedup']:.3f} {best['name']}" if best else "-")
         wrong = [row["name"] for row in rows if row["checks"] and not row["identical"]]
@@ -258,7 +217,7 @@ def compact(store: Store, run: int) -> str:
         noise = "-" if default["noise"] is None else f"{100 * default['noise']:.2f}"
         registers = default["driver_registers"] or default["registers"]
         lines.append(
-            f"{kernel:22s} {_number(registers):>4s} {_number(default['median_ms'], 4):>8s} "
+            f"{kernel:22s} {number(registers):>4s} {number(default['median_ms'], 4):>8s} "
             f"{noise:>6s}  {cells[0]} | {cells[1]} | {tail}"
         )
     lines.append(json.dumps(summary(store, run)))
