@@ -1,136 +1,94 @@
-"""The optimiser: every way below the cliff, and the one that is predicted to be fastest.
+"""The optimiser: every way below the cliff from every base build, and the one predicted fastest.
 
-All variants of all kernels of a cubin are made and proved (`variants`), predicted under three
-assumptions about locality (`predict`), and the best is taken if it is worth it: at least 2 % faster
-in the typical case and at most 3 % slower in any. Otherwise the kernel stays as it is, and the
-answer says what the best variant would have brought.
+Problem: which machine code to start from (`bases`), which way down from it (`variants`), and
+whether it pays, without a GPU.
+
+Method: all bases of all kernels are surveyed; the rewrites of all of them are ordered by what they
+could gain at best and made in rounds, and those that could not win any more are left out. Every
+rewrite is proved against its base. The best is taken if it is worth it: at least 2 % faster in the
+typical case and at most 3 % slower under any assumption about locality. Otherwise the kernel stays
+as it is, and the answer says what the best variant would have brought.
+
+Invariants: the answer does not depend on how many processes run (rounds have a fixed size). What
+NVIDIA's compiler makes is trusted and marked (`source: "nvcc"`); what regdem makes is proved.
+
+Not claimed: that a base computes the same bits as another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
 
+from regdem.bases import EFFORTS, INPUT, Base, Source, base_builds, distinct
 from regdem.binary import Cubin, Kernel
-from regdem.errors import UnsupportedError
+from regdem.choice import KernelChoice, choose, gain
+from regdem.combine import NotCombined, combine, same_code
+from regdem.errors import RegdemError, UnsupportedError
 from regdem.isa.table import supported_architectures
-from regdem.predict.model import Prediction
-from regdem.rewrite import Request, State
+from regdem.rewrite import Request
 from regdem.variants import (
     Job,
     Outcome,
+    Survey,
+    Surveyed,
+    VariantSpec,
+    Workload,
     check_launch,
-    predict_kernel,
-    residency_of,
     run_jobs,
-    variant_specs,
 )
 
-LEAST_GAIN = 1.02
-WORST_GAIN = 0.97
-
-
-@dataclass(frozen=True)
-class KernelChoice:
-    """One kernel's variants and the choice: an outcome, or None for the input, with the reason."""
-
-    name: str
-    before: State
-    prediction: Prediction
-    outcomes: tuple[Outcome, ...]
-    chosen: Outcome | None
-    reason: str
-    threads: int
-
-    def gain(self, outcome: Outcome) -> tuple[float, float, float]:
-        """Predicted speed-up over the input: typical, least and most over the assumptions."""
-        assert outcome.prediction is not None
-        return gain(self.prediction, outcome.prediction)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form, one entry of `kernels`."""
-        before = {**self.before.to_dict(), "predicted_cycles": _cycles(self.prediction)}
-        body: dict[str, Any] = {
-            "name": self.name,
-            "threads_per_block": self.threads,
-            "before": before,
-            "after": before,
-            "demoted": [],
-            "rematerialised": [],
-            "inserted_instructions": 0,
-            "removed_instructions": 0,
-        }
-        if self.chosen is not None and self.chosen.done is not None:
-            done = self.chosen.done.to_dict()
-            body |= {key: value for key, value in done.items() if key != "before"}
-            body["before"] = before
-            body["after"] = {
-                **done["after"],
-                "predicted_cycles": _cycles(self.chosen.prediction),
-            }
-        return body | {
-            "variants": [self._variant(outcome) for outcome in self.outcomes],
-            "chosen": self.chosen.spec.name if self.chosen else "input",
-            "reason": self.reason,
-            "bound_by": self.prediction.bound_by,
-        }
-
-    def _variant(self, outcome: Outcome) -> dict[str, Any]:
-        spec = outcome.spec
-        entry: dict[str, Any] = {"name": spec.name, "status": outcome.status}
-        if outcome.done is None:
-            return entry | {"registers_per_thread": spec.registers, "reason": outcome.reason}
-        after = outcome.done.after
-        typical, least, most = self.gain(outcome)
-        return entry | {
-            "method": outcome.done.rewrite.method,
-            "registers_per_thread": after.registers_per_thread,
-            "shared_bytes_per_block": after.static_shared_bytes,
-            "occupancy_pct": after.occupancy_pct,
-            "predicted_cycles": _cycles(outcome.prediction),
-            "predicted_speedup": round(typical, 3),
-            "predicted_speedup_interval": [round(least, 3), round(most, 3)],
-            "bound_by": outcome.prediction.bound_by if outcome.prediction else "",
-        }
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{o.spec.name}</td><td>{o.status}</td><td>"
-            + (f"{self.gain(o)[0]:.3f}" if o.is_proved else o.reason)
-            + "</td></tr>"
-            for o in self.outcomes
-        )
-        return f"<table><tr><th>variant</th><th>status</th><th>gain</th></tr>{rows}</table>"
-
-
-def _cycles(prediction: Prediction | None) -> float | None:
-    if prediction is None or prediction.active_warps == 0:
-        return None
-    return round(prediction.predicted_cycles, 1)
-
-
-def gain(before: Prediction, after: Prediction) -> tuple[float, float, float]:
-    """Predicted speed-up: typical, least and most over the assumptions about locality."""
-    each = [
-        before.by_scenario[name] / cycles if cycles else 1.0
-        for name, cycles in after.by_scenario.items()
-    ]
-    typical = before.predicted_cycles / after.predicted_cycles if each else 0.0
-    return typical, min(each, default=0.0), max(each, default=0.0)
+ROUND = 8
+"""Rewrites of a kernel that are made before what is left is looked at again."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to try. `grid_blocks`: of the launch, if known. `trip_count`: per loop level."""
+    """What to try. `grid_blocks`: of the launch, if known. `trip_count`: per loop level.
+
+    `paper`: also the RegDem paper's variants. `effort`: a key of `bases.EFFORTS`. `compilers`:
+    how many run side by side.
+    """
 
     grid_blocks: int | None = None
     trip_count: float = 10.0
     paper: bool = False
+    effort: str = "normal"
+    compilers: int = 1
+
+    @property
+    def workload(self) -> Workload:
+        """The part that predictions take."""
+        return Workload(self.grid_blocks, self.trip_count)
 
 
 Progress = Callable[[int, int, Outcome], None]
+
+
+@dataclass
+class _Work:
+    """One kernel on its way: its bases, what they promise, and what became of their rewrites."""
+
+    kernel: Kernel
+    request: Request
+    bases: list[Base]
+    surveyed: dict[str, Surveyed] = field(default_factory=dict[str, Surveyed])
+    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
+    queue: list[VariantSpec] = field(default_factory=list[VariantSpec])
+
+    @property
+    def reference(self) -> Base:
+        """What everything is compared with: the input, or the default build of a source."""
+        return self.bases[0]
+
+    def base(self, name: str) -> Base:
+        """By name."""
+        return next(base for base in self.bases if base.name == name)
+
+    def bound(self, spec: VariantSpec) -> float:
+        """The least cycles a rewrite could be predicted to need."""
+        return self.surveyed[spec.base].bounds.get(spec.name, 0.0)
 
 
 def optimize_cubin(
@@ -140,94 +98,271 @@ def optimize_cubin(
     options: Options | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    *,
+    source: Source | None = None,
+    is_compiled: bool = False,
 ) -> tuple[Cubin, list[KernelChoice]]:
     """The cubin with the best variant of each kernel, and how each was chosen.
 
-    `requests[k]` is the launch of `kernels[k]`. Raises `UnsupportedError` for an architecture that
-    can't be rewritten, `UsageError` for a launch that does not fit.
+    `requests[k]` is the launch of `kernels[k]`. `source`: PTX to make base builds from;
+    `is_compiled`: the cubin is its default build, made here. Raises `UnsupportedError` for an
+    architecture that can't be rewritten, `UsageError` for a launch that does not fit.
     """
     options = options or Options()
-    data = cubin.to_bytes()
-    jobs: list[Job] = []
-    spans: list[range] = []
-    for kernel, request in zip(kernels, requests, strict=True):
-        if kernel.arch.rstrip("af") not in supported_architectures():
-            raise UnsupportedError(
-                f"{kernel.arch} code can be explained but not rewritten yet",
-                code="unsupported_architecture",
-                hint=f"rewrites work for {', '.join(supported_architectures())}",
-                kernel=kernel.name,
-            )
-        check_launch(kernel, request)
-        first = len(jobs)
-        jobs += [
-            Job(data, kernel.name, request, spec, options.grid_blocks, options.trip_count)
-            for spec in variant_specs(kernel, request, paper=options.paper)
-        ]
-        spans.append(range(first, len(jobs)))
-    outcomes = run_jobs(jobs, executor, progress)
-    choices: list[KernelChoice] = []
-    for kernel, request, span in zip(kernels, requests, spans, strict=True):
-        before = predict_kernel(kernel, request, options.grid_blocks, options.trip_count)
-        choice = choose(kernel, request, before, [outcomes[k] for k in span])
-        if choice.chosen is not None and choice.chosen.done is not None:
-            cubin = cubin.with_kernel(kernel.name, choice.chosen.done.rewrite.edit)
-        choices.append(choice)
-    return cubin, choices
+    for kernel in kernels:
+        _refuse(kernel)
+    counter = _Counter(progress)
+    work = [
+        _start(cubin, kernel, request, options, source, is_compiled)
+        for kernel, request in zip(kernels, requests, strict=True)
+    ]
+    _survey(work, options, executor, counter)
+    _rewrite(work, options, executor, counter)
+    choices = [_choose(each) for each in work]
+    try:
+        return _combined(cubin, work, choices, source), choices
+    except NotCombined as why:
+        own = [_choose(each, str(why)) for each in work]
+        return _combined(cubin, work, own, None), own
 
 
-def choose(
-    kernel: Kernel, request: Request, before: Prediction, outcomes: Sequence[Outcome]
-) -> KernelChoice:
-    """Takes the best proved variant, or the input with the reason."""
-    at = residency_of(kernel, request)
-    state = State(
-        kernel.registers_per_thread,
-        kernel.static_shared_bytes,
-        at.active_blocks,
-        at.active_warps,
-        at.occupancy_pct,
-    )
-    proved = [o for o in outcomes if o.prediction is not None]
-    gains = {id(o): gain(before, o.prediction) for o in proved if o.prediction is not None}
-    safe = [o for o in proved if gains[id(o)][1] >= WORST_GAIN]
-    chosen = max(safe, key=lambda o: gains[id(o)][0], default=None)
-    if chosen is not None and gains[id(chosen)][0] >= LEAST_GAIN:
-        reason = f"predicted {gains[id(chosen)][0]:.2f} times as fast"
-    else:
-        chosen = None
-        reason = _why_not(at.limiters, outcomes, proved, gains, before)
-    return KernelChoice(
-        kernel.name,
-        state,
-        before,
-        tuple(outcomes),
-        chosen,
-        reason,
-        request.threads.threads,
-    )
-
-
-def _why_not(
-    limiters: Sequence[str],
-    outcomes: Sequence[Outcome],
-    proved: Sequence[Outcome],
-    gains: dict[int, tuple[float, float, float]],
-    before: Prediction,
-) -> str:
-    if not outcomes:
-        limit = " and ".join(limiters)
-        return f"registers don't limit residency ({limit} does) and there are no spills to promote"
-    if not proved:
-        return f"no variant could be made: {outcomes[0].reason}"
-    best = max(proved, key=lambda o: gains[id(o)][0])
-    typical, least, _ = gains[id(best)]
-    if typical < LEAST_GAIN:
-        return (
-            f"the best variant, {best.spec.name}, is predicted {typical:.2f} times as fast; "
-            f"the kernel is bound by {before.bound_by}"
+def _refuse(kernel: Kernel) -> None:
+    if kernel.arch.rstrip("af") not in supported_architectures():
+        raise UnsupportedError(
+            f"{kernel.arch} code can be explained but not rewritten yet",
+            code="unsupported_architecture",
+            hint=f"rewrites work for {', '.join(supported_architectures())}",
+            kernel=kernel.name,
         )
-    return (
-        f"{best.spec.name} is predicted {typical:.2f} times as fast, but {least:.2f} times if "
-        "memory accesses behave otherwise; measure it (--all-variants)"
+
+
+class _Counter:
+    """Progress over jobs whose number becomes known on the way."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.done = 0
+        self.total = 0
+
+    def expect(self, jobs: int) -> None:
+        self.total += jobs
+
+    def tell(self, outcome: Outcome) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total, outcome)
+
+
+# -- bases ---------------------------------------------------------------------------------------
+
+
+def _start(
+    cubin: Cubin,
+    kernel: Kernel,
+    request: Request,
+    options: Options,
+    source: Source | None,
+    is_compiled: bool,
+) -> _Work:
+    own = Base(INPUT, kernel.name, cubin.to_bytes(), "input")
+    if source is None or kernel.name not in source.kernels:
+        check_launch(kernel, request)
+        return _Work(kernel, request, [own])
+    builds = base_builds(
+        source,
+        kernel.name,
+        threads=request.threads,
+        dynamic_shared_bytes=request.dynamic_shared_bytes,
+        effort=options.effort,
+        jobs=options.compilers,
     )
+    # An input that is the default build stands for it, unless the whole file differs from the part.
+    is_default = is_compiled and same_code(builds[0].code(), kernel)
+    return _Work(kernel, request, builds if is_default else distinct([own, *builds]))
+
+
+def _survey(
+    work: Sequence[_Work], options: Options, executor: Executor | None, counter: _Counter
+) -> None:
+    """Looks at every base; plans its rewrites, the most promising first."""
+    effort = EFFORTS[options.effort]
+    owners = [(each, base) for each in work for base in each.bases if base.is_built]
+    surveys = [
+        Survey(
+            base, each.request, options.workload, effort,
+            options.paper and base is each.reference,
+        )
+        for each, base in owners
+    ]  # fmt: skip
+    counter.expect(sum(len(each.bases) - 1 for each in work))
+    answers = run_jobs(surveys, executor)
+    for (each, base), answer in zip(owners, answers, strict=True):
+        if isinstance(answer, RegdemError):
+            if base is each.reference:
+                raise answer
+            _note(each, _build_spec(base, 0), answer.code, answer.message)
+            continue
+        each.surveyed[base.name] = answer
+    for each in work:
+        for base in each.bases:
+            _list_base(each, base, counter)
+        planned = [s for base in each.surveyed.values() for s in base.specs]
+        planned.sort(key=each.bound)
+        free = [spec for spec in planned if spec.candidates != "live-range"]
+        paid = [spec for spec in planned if spec.candidates == "live-range"]
+        each.queue = [*paid[: effort.rewrites], *free]
+        for spec in paid[effort.rewrites :]:
+            _note(each, spec, "skipped", f"beyond the {effort.rewrites} rewrites of this effort")
+        counter.expect(len(each.queue))
+
+
+def _build_spec(base: Base, registers: int) -> VariantSpec:
+    return VariantSpec(base.name, "build", registers, base=base.name)
+
+
+def _note(work: _Work, spec: VariantSpec, status: str, reason: str) -> Outcome:
+    outcome = Outcome(spec, status, reason)
+    work.outcomes[spec.name] = outcome
+    return outcome
+
+
+def _list_base(work: _Work, base: Base, counter: _Counter) -> None:
+    """The base itself as a variant, and its aliases."""
+    spec = _build_spec(base, 0)
+    if not base.is_built:
+        counter.tell(_note(work, spec, "does_not_compile", base.problem))
+        return
+    surveyed = work.surveyed.get(base.name)
+    if surveyed is not None and base is not work.reference:
+        spec = replace(spec, registers=surveyed.state.registers_per_thread)
+        outcome = Outcome(
+            spec, "built", prediction=surveyed.prediction, base=base, state=surveyed.state
+        )
+        work.outcomes[base.name] = outcome
+        counter.tell(outcome)
+    for alias in base.aliases:
+        count = surveyed.state.registers_per_thread if surveyed else 0
+        same = VariantSpec(alias, "build", count, base=base.name)
+        _note(work, same, "same", f"the same code as {base.name}")
+
+
+# -- rewrites ------------------------------------------------------------------------------------
+
+
+def _rewrite(
+    work: Sequence[_Work], options: Options, executor: Executor | None, counter: _Counter
+) -> None:
+    """Makes the rewrites in rounds; between them, what could not win any more is left out."""
+    seen = [_codes(each) for each in work]
+    while any(each.queue for each in work):
+        jobs: list[Job] = []
+        owners: list[int] = []
+        for k, each in enumerate(work):
+            for spec in _next_round(each, options, counter):
+                jobs.append(Job(each.base(spec.base), each.request, spec, options.workload))
+                owners.append(k)
+        answers = run_jobs(jobs, executor, lambda _, outcome: counter.tell(outcome))
+        for k, job, outcome in zip(owners, jobs, answers, strict=True):
+            work[k].outcomes[outcome.spec.name] = _unless_known(seen[k], job, outcome)
+
+
+def _next_round(work: _Work, options: Options, counter: _Counter) -> list[VariantSpec]:
+    """The next rewrites to make; what is found to be useless is noted as skipped."""
+    bound = EFFORTS[options.effort].bound
+    best = _best_cycles(work)
+    chosen: list[VariantSpec] = []
+    later: list[VariantSpec] = []
+    while work.queue and len(chosen) < ROUND:
+        spec = work.queue.pop(0)
+        first = work.outcomes.get(spec.after)
+        if spec.after and first is None:
+            later.append(spec)
+            continue
+        reason = _useless(work, spec, first, bound * best)
+        if reason:
+            counter.tell(_note(work, spec, "skipped", reason))
+        else:
+            chosen.append(spec)
+    work.queue[:0] = later
+    return chosen
+
+
+def _useless(work: _Work, spec: VariantSpec, first: Outcome | None, most_cycles: float) -> str:
+    """Why a rewrite need not be made, or nothing."""
+    if first is not None and first.status in ("proved", "same"):
+        if first.done is None or not first.done.rewrite.rematerialised:
+            return f"{spec.after} computes nothing again"
+    elif first is not None:
+        return f"{spec.after} was not made: {first.reason}"
+    least = work.bound(spec)
+    if most_cycles and spec.candidates == "live-range" and least > most_cycles:
+        best = _best_cycles(work)
+        return f"would need at least {least / best:.2f} times the cycles of the best found"
+    return ""
+
+
+def _best_cycles(work: _Work) -> float:
+    """Predicted cycles of what would be chosen now."""
+    reference = work.surveyed[work.reference.name].prediction
+    choice = _choose(work)
+    if choice.chosen is None or choice.chosen.prediction is None:
+        return reference.predicted_cycles
+    return choice.chosen.prediction.predicted_cycles
+
+
+def _codes(work: _Work) -> dict[tuple[bytes, int], str]:
+    """Names by code, of the bases."""
+    found: dict[tuple[bytes, int], str] = {}
+    for base in work.bases:
+        if base.is_built:
+            kernel = base.code()
+            found[kernel.code, kernel.static_shared_bytes] = base.name
+    return found
+
+
+def _unless_known(seen: dict[tuple[bytes, int], str], job: Job, outcome: Outcome) -> Outcome:
+    """The outcome with its base, or "same" where another variant has the same code."""
+    if outcome.done is None:
+        return outcome
+    rewrite = outcome.done.rewrite
+    key = (rewrite.edit.code, rewrite.shared_bytes)
+    other = seen.setdefault(key, outcome.spec.name)
+    if other != outcome.spec.name:
+        return Outcome(outcome.spec, "same", f"the same code as {other}")
+    return replace(outcome, base=job.base)
+
+
+# -- choice --------------------------------------------------------------------------------------
+
+
+def _choose(work: _Work, only_own: str = "") -> KernelChoice:
+    """The choice among all outcomes; with `only_own` (a reason) among those of the input's code."""
+    reference = work.surveyed[work.reference.name]
+    outcomes = list(work.outcomes.values())
+    if only_own:
+        outcomes = [_unless_foreign(work, o, only_own) for o in outcomes]
+    return choose(
+        work.kernel.name,
+        work.request.threads.threads,
+        reference.state,
+        reference.prediction,
+        outcomes,
+        reference=work.reference.name,
+    )
+
+
+def _unless_foreign(work: _Work, outcome: Outcome, why: str) -> Outcome:
+    if not outcome.is_usable or outcome.base is work.reference:
+        return outcome
+    return Outcome(outcome.spec, "not_combined", why)
+
+
+def _combined(
+    cubin: Cubin, work: Iterable[_Work], choices: Iterable[KernelChoice], source: Source | None
+) -> Cubin:
+    chosen = {each.name: each.chosen for each in choices if each.chosen is not None}
+    requests = {each.kernel.name: each.request for each in work}
+    return combine(cubin, chosen, requests, source) if chosen else cubin
+
+
+__all__ = ["KernelChoice", "Options", "gain", "optimize_cubin"]

@@ -7,6 +7,7 @@ until the caller does: `Path("out.cubin").write_bytes(regdem.demote(kernel, ...)
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from regdem.api import Module, load
 from regdem.binary import Cubin, Kernel
 from regdem.errors import UsageError
+from regdem.inputs import OptimizerInput, open_inputs
 from regdem.machine import BlockShape, block_shape
 from regdem.optimizer import KernelChoice, Options, optimize_cubin
 from regdem.promotion import promote_kernel
@@ -146,24 +148,53 @@ def optimize(
     grid_blocks: int | None = None,
     trip_count: float = 10.0,
     executor: Executor | None = None,
+    arch: str | None = None,
+    ptx: str | os.PathLike[str] | None = None,
+    compile_options: Sequence[str] = (),
+    effort: str = "normal",
+    kernels: Collection[str] | None = None,
 ) -> Optimized:
-    """The best proved variant of every kernel, or the kernel as it is where none is predicted
-    faster. `executor` makes variants in parallel.
+    """The best variant of every kernel, or the kernel as it is where none is predicted faster.
 
-    Raises UsageError for a launch that does not fit, UnsupportedError for other architectures.
+    module: a path (of a cubin or what contains some, or of a `.cu` or `.ptx` source), bytes, or a
+    loaded Module. Where there is source or PTX (`ptx`, embedded, or beside the file; see
+    `regdem.inputs`) base builds are made as well and rewritten; rewrites are proved against their
+    base. threads: of the launch (None: what kernels declare). effort: "quick", "normal" or
+    "exhaustive". executor: makes variants in parallel. arch, compile_options: for sources.
+    kernels: only these names.
+
+    Raises UsageError for a launch that does not fit, UnsupportedError for other architectures,
+    InputError for what can't be read or compiled.
     """
-    if not isinstance(module, Module):
-        module = load(module)
-    options = Options(grid_blocks, trip_count)
+    options = Options(grid_blocks, trip_count, effort=effort, compilers=_workers(executor))
+    if isinstance(module, Module):
+        inputs = [OptimizerInput(image.label, image.cubin) for image in module.images]
+    elif isinstance(module, bytes):
+        inputs = [OptimizerInput(image.label, image.cubin) for image in load(module).images]
+    else:
+        inputs = open_inputs(
+            os.fspath(module),
+            arch=arch,
+            ptx=None if ptx is None else os.fspath(ptx),
+            options=compile_options,
+        )
     cubins: list[Cubin] = []
     choices: list[KernelChoice] = []
-    for image in module.images:
-        kernels = image.cubin.kernels
+    for each in inputs:
+        wanted = [k for k in each.cubin.kernels if kernels is None or k.name in kernels]
         requests = [
             Request(threads=_shape(kernel, threads), dynamic_shared_bytes=dynamic_shared_bytes)
-            for kernel in kernels
+            for kernel in wanted
         ]
-        new, chosen = optimize_cubin(image.cubin, kernels, requests, options, executor)
+        new, chosen = optimize_cubin(
+            each.cubin, wanted, requests, options, executor,
+            source=each.source, is_compiled=each.is_compiled,
+        )  # fmt: skip
         cubins.append(new)
         choices += chosen
     return Optimized(tuple(cubins), tuple(choices))
+
+
+def _workers(executor: Executor | None) -> int:
+    """As many compilers side by side as the executor has workers."""
+    return getattr(executor, "_max_workers", 1) if executor is not None else 1

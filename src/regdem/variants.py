@@ -2,72 +2,165 @@
 
 A job is a pure function of a cubin's bytes and a `VariantSpec`, so any executor takes it. What
 can't be made is an outcome with its reason, not an error: refusals are part of the answer.
+
+A base (`bases.py`) is looked at first (`Survey`): its own prediction, and for each cliff below it
+what its code would need if the residency there came for nothing. Demotion only adds to that, so it
+is a bound: a rewrite that could not win even so is not made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from regdem.analysis.frame import frame_of
+from regdem.bases import DEFAULT, EFFORTS, INPUT, Base, Effort
 from regdem.binary import Cubin, Kernel
 from regdem.errors import RegdemError, UsageError
 from regdem.machine import Occupancy, cliff_table
 from regdem.predict.model import Prediction, predict
-from regdem.rewrite import KernelRewrite, Request, demote_kernel, state_of
+from regdem.rewrite import KernelRewrite, Request, State, demote_kernel, state_of
 
 PAPER_ORDERS = ("cfg", "static", "conflict")
+_PROMOTED_BOUND = 0.9
+"""What promotion may save beyond its bound: the spills all in L1."""
 
 
 @dataclass(frozen=True)
 class VariantSpec:
-    """One way: `kind` is "demote" (renumbers where that is enough) or "promote"."""
+    """One way: `kind` is "build" (the base as it is), "demote" (renumbers where that is enough) or
+    "promote" (and demotes below its own count). `base`: the build it starts from. `after`: a
+    variant that is made first; without recomputed values in that one, this is the same.
+    """
 
     name: str
     kind: str
     registers: int
     candidates: str = "live-range"
     rematerialise: bool = True
+    base: str = INPUT
+    after: str = ""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a variant: `status` is "proved" or why there is none."""
+    """What became of a variant.
+
+    `status`: "built" (the compiler's, nothing to prove), "proved" (equal to its base), "same" (the
+    same code as an earlier variant), "skipped" (not made: it could not win), or the code of what
+    stands in the way; `reason` says more.
+    """
 
     spec: VariantSpec
     status: str
     reason: str = ""
     done: KernelRewrite | None = None
     prediction: Prediction | None = None
+    base: Base | None = None
+    state: State | None = None
+    """What it needs of an SM and what stays resident, where there is code."""
 
     @property
     def is_proved(self) -> bool:
-        """Whether it may be written."""
-        return self.done is not None
+        """Whether it is a rewrite that may be written."""
+        return self.status == "proved"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it may be chosen: proved, or the compiler's own."""
+        return self.status in ("proved", "built")
+
+    def cubin(self) -> Cubin:
+        """The cubin of its base with this variant in it. Only of usable outcomes."""
+        assert self.base is not None
+        cubin = self.base.cubin()
+        return cubin if self.done is None else cubin.with_kernel(
+            self.base.kernel, self.done.rewrite.edit
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is known of how a kernel is run; see `predict`."""
+
+    grid_blocks: int | None = None
+    trip_count: float = 10.0
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A base looked at: its state, its prediction, planned rewrites, and the least cycles that each
+    of them (by name) could be predicted to need."""
+
+    state: State
+    prediction: Prediction
+    specs: tuple[VariantSpec, ...] = ()
+    bounds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Predicts a base, plans rewrites of it, and bounds them; picklable."""
+
+    base: Base
+    request: Request
+    workload: Workload
+    effort: Effort
+    paper: bool = False
+
+    def run(self) -> Surveyed | RegdemError:
+        """Never raises what a kernel can cause."""
+        try:
+            return self._look()
+        except RegdemError as error:
+            return error
+
+    def _look(self) -> Surveyed:
+        kernel = self.base.code()
+        prediction = predict_kernel(kernel, self.request, *_known(self.workload))
+        state = state_of_kernel(kernel, self.request)
+        specs = variant_specs(
+            kernel, self.request, paper=self.paper, base=self.base, effort=self.effort
+        )
+        bounds = (
+            {spec.name: self._bound(kernel, spec) for spec in specs} if self.effort.bound else {}
+        )
+        return Surveyed(state, prediction, tuple(specs), bounds)
+
+    def _bound(self, kernel: Kernel, spec: VariantSpec) -> float:
+        """The base's own code, with the residency of the rewrite for nothing."""
+        there = state_of(kernel, self.request, spec.registers, kernel.static_shared_bytes)
+        is_promoted = spec.kind == "promote"
+        cycles = predict(
+            replace(kernel, local_bytes=0) if is_promoted else kernel,
+            there,
+            grid_blocks=self.workload.grid_blocks,
+            trip_count=self.workload.trip_count,
+        ).predicted_cycles
+        return cycles * _PROMOTED_BOUND if is_promoted else cycles
 
 
 @dataclass(frozen=True)
 class Job:
-    """A variant of one kernel of a cubin; picklable."""
+    """A rewrite of one base; picklable."""
 
-    data: bytes
-    kernel: str
+    base: Base
     request: Request
     spec: VariantSpec
-    grid_blocks: int | None = None
-    trip_count: float = 10.0
+    workload: Workload = Workload()
 
     def run(self) -> Outcome:
         """Makes, proves and predicts it."""
         from regdem.promotion import promote_kernel
 
-        cubin = Cubin.parse(self.data, self.kernel)
-        kernel = cubin.kernel(self.kernel)
-        request = Request(
-            threads=self.request.threads,
+        cubin = self.base.cubin()
+        kernel = cubin.kernel(self.base.kernel)
+        request = replace(
+            self.request,
             registers=self.spec.registers,
-            dynamic_shared_bytes=self.request.dynamic_shared_bytes,
+            blocks=None,
             candidates=self.spec.candidates,
             rematerialise=self.spec.rematerialise,
         )
@@ -75,16 +168,32 @@ class Job:
         try:
             new, done = make(cubin, kernel, request)
             prediction = predict_kernel(
-                new.kernel(self.kernel), request, self.grid_blocks, self.trip_count
+                new.kernel(self.base.kernel), request, *_known(self.workload)
             )
         except RegdemError as error:
             return Outcome(self.spec, error.code, error.message)
-        return Outcome(self.spec, "proved", done=done, prediction=prediction)
+        return Outcome(self.spec, "proved", done=done, prediction=prediction, state=done.after)
+
+
+def _known(workload: Workload) -> tuple[int | None, float]:
+    return workload.grid_blocks, workload.trip_count
 
 
 def residency_of(kernel: Kernel, request: Request) -> Occupancy:
     """What stays resident of a kernel as it is."""
     return state_of(kernel, request, kernel.registers_per_thread, kernel.static_shared_bytes)
+
+
+def state_of_kernel(kernel: Kernel, request: Request) -> State:
+    """The same, as a row of a report."""
+    at = residency_of(kernel, request)
+    return State(
+        kernel.registers_per_thread,
+        kernel.static_shared_bytes,
+        at.active_blocks,
+        at.active_warps,
+        at.occupancy_pct,
+    )
 
 
 def predict_kernel(
@@ -96,54 +205,91 @@ def predict_kernel(
     )
 
 
-def variant_specs(kernel: Kernel, request: Request, *, paper: bool = False) -> list[VariantSpec]:
-    """Every way worth trying: each cliff above the present residency, with and without spills."""
+def variant_specs(
+    kernel: Kernel,
+    request: Request,
+    *,
+    paper: bool = False,
+    base: Base | None = None,
+    effort: Effort | str = "normal",
+) -> list[VariantSpec]:
+    """Rewrites of a kernel worth trying: promotion of its spills, and each cliff above its present
+    residency, with and without recomputed values and promotion.
+
+    `paper` adds the RegDem paper's variants. Specs are named after `base`, if it is given.
+    """
     from regdem.transform.demote import program_of
+
+    how = EFFORTS[effort] if isinstance(effort, str) else effort
+    origin = base or Base(INPUT, kernel.name, b"", "input")
+
+    def spec(name: str, kind: str, registers: int, **more: object) -> VariantSpec:
+        made = VariantSpec(origin.variant(name), kind, registers, base=origin.name)
+        return replace(made, **more)
 
     now = residency_of(kernel, request)
     spills = bool(kernel.local_bytes) and not frame_of(program_of(kernel)).reason
     specs: list[VariantSpec] = []
     if spills:
-        specs.append(VariantSpec("promote", "promote", kernel.registers_per_thread))
+        specs.append(spec("promote", "promote", kernel.registers_per_thread))
     cliffs = [
-        cliff
+        cliff.registers_max
         for cliff in cliff_table(now.launch)
         if cliff.active_warps > now.active_warps
         and 16 <= cliff.registers_max < kernel.registers_per_thread
     ]
-    for cliff in cliffs:
-        at = cliff.registers_max
-        specs.append(VariantSpec(f"demote_{at}", "demote", at))
-        specs.append(VariantSpec(f"demote_{at}_stored", "demote", at, rematerialise=False))
+    steps = how.cliffs + (origin.name in (INPUT, DEFAULT))
+    for at in cliffs[:steps]:
+        demoted = spec(f"demote_{at}", "demote", at)
+        specs.append(demoted)
+        specs.append(
+            spec(f"demote_{at}_stored", "demote", at, rematerialise=False, after=demoted.name)
+        )
         if spills:
-            specs.append(VariantSpec(f"promote_{at}", "promote", at))
+            specs.append(spec(f"promote_{at}", "promote", at))
         if paper:
             specs += [
-                VariantSpec(f"regdem-{order}_{at}", "demote", at, order, rematerialise=False)
+                spec(f"regdem-{order}_{at}", "demote", at, candidates=order, rematerialise=False)
                 for order in PAPER_ORDERS
             ]
     return specs
 
 
+Answer_co = TypeVar("Answer_co", covariant=True)
+Answer = TypeVar("Answer")
+
+
+class Runnable(Protocol[Answer_co]):
+    """What an executor runs."""
+
+    def run(self) -> Answer_co:
+        """The answer."""
+        ...
+
+
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Sequence[Runnable[Answer]],
     executor: Executor | None = None,
-    progress: Callable[[int, int, Outcome], None] | None = None,
-) -> list[Outcome]:
-    """Outcomes in the order of the jobs; `progress(done, total, outcome)` after each."""
-    total = len(jobs)
+    progress: Callable[[int, Answer], None] | None = None,
+) -> list[Answer]:
+    """Answers in the order of the jobs; `progress(position, answer)` after each, as they come."""
     if executor is None:
-        outcomes: list[Outcome] = []
-        for job in jobs:
-            outcomes.append(job.run())
+        answers: list[Answer] = []
+        for position, job in enumerate(jobs):
+            answers.append(job.run())
             if progress is not None:
-                progress(len(outcomes), total, outcomes[-1])
-        return outcomes
+                progress(position, answers[-1])
+        return answers
     futures = [executor.submit(job.run) for job in jobs]
-    for done, future in enumerate(as_completed(futures), 1):
-        if progress is not None:
-            progress(done, total, future.result())
-    return [future.result() for future in futures]
+    position_of = {future: position for position, future in enumerate(futures)}
+    try:
+        for future in as_completed(futures):
+            if progress is not None:
+                progress(position_of[future], future.result())
+        return [future.result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def check_launch(kernel: Kernel, request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -12,50 +13,54 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regdem.cli.kernels import block_threads, cubin_kernels
-from regdem.cli.options import (
-    KernelPattern,
-    artifact_option,
-    debug_option,
-    dynamic_shared_option,
-    format_option,
-    kernel_option,
-    threads_option,
+from regdem.cli.kernels import block_threads, select_kernels
+from regdem.cli.options import KernelPattern, rewrite_options
+from regdem.cli.output import (
+    Output,
+    dump_json,
+    envelope,
+    input_entry,
+    note,
+    read_input,
+    write_atomically,
 )
-from regdem.cli.output import Output, dump_json, envelope, input_entry, write_atomically
 from regdem.machine import BlockShape, block_shape
 
 if TYPE_CHECKING:
-    from regdem.binary import Cubin
-    from regdem.optimizer import KernelChoice
+    from regdem.choice import KernelChoice
     from regdem.variants import Outcome
 
 EPILOG = """
-At each occupancy step above the present one: renumbering where the live values fit, demotion with
-and without recomputed values, promotion of local spills, both. Each variant is proved; the best is
-written if it is predicted at least 2 % faster and not slower under any assumption about locality,
-else the input unchanged, with the reason. --all-variants keeps every proved variant for measuring.
+From a .cu or .ptx file, or a cubin with PTX (--ptx, embedded, or of the same name beside it), base
+builds are made: the default, no register limit, each cliff's, the block size declared, NVIDIA's
+spilling. From each: renumbering where the live values fit, demotion with and without recomputed
+values, promotion of local spills, both. Each rewrite is proved against its base; bases are the
+compiler's own. The best is written if it is predicted at least 2 % faster and not slower under any
+assumption about locality, else the input, with the reason. --all-variants keeps every variant.
+
+Effort: quick makes builds one cliff down and up, and at most 8 rewrites; normal three each, and at
+most 32 rewrites that may still win; exhaustive everything.
 """
 
 
 @click.command("optimize", epilog=EPILOG, short_help="The best of all proved variants.")
 @click.argument("file")
-@artifact_option()
-@kernel_option
-@threads_option()
-@dynamic_shared_option
+@rewrite_options
+@click.option("--ptx", metavar="PTX", help="PTX of a cubin's kernels, for base builds.")
+@click.option(
+    "--effort", type=click.Choice(["quick", "normal", "exhaustive"]), default="normal",
+    show_default=True, help="How much is tried.",
+)  # fmt: skip
 @click.option("--grid-blocks", type=int, metavar="G", help="Blocks of the launch, for waves.")
 @click.option(
     "--trip-count", type=float, default=10.0, show_default=True, metavar="T",
     help="Executions per loop level.",
 )  # fmt: skip
 @click.option(
-    "--paper", is_flag=True, help="Also the RegDem paper's register orders, for comparison."
+    "--paper", is_flag=True, help="Also the RegDem paper's variants of the input, for comparison."
 )
-@click.option("--all-variants", "folder", metavar="DIR", help="Write every proved variant there.")
+@click.option("--all-variants", "folder", metavar="DIR", help="Write every variant there.")
 @click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: CPUs.")
-@format_option("text", "json")
-@debug_option
 def command(
     *,
     file: str,
@@ -63,6 +68,10 @@ def command(
     kernel: KernelPattern | None,
     threads: BlockShape | None,
     dynamic_shared_bytes: int,
+    arch: str | None,
+    compile_options: tuple[str, ...],
+    ptx: str | None,
+    effort: str,
     grid_blocks: int | None,
     trip_count: float,
     paper: bool,
@@ -71,10 +80,15 @@ def command(
     report: Output,
 ) -> int:
     """Make, prove and predict variants of kernels of FILE, and write the best."""
+    from regdem.inputs import only, open_inputs
     from regdem.optimizer import Options, optimize_cubin
     from regdem.rewrite import Request
 
-    cubin, kernels, data = cubin_kernels(file, kernel)
+    data = read_input(file)
+    start = only(open_inputs(file, arch=arch, ptx=ptx, options=compile_options), file)
+    for remark in start.notes:
+        note(remark)
+    kernels = select_kernels(start.cubin.kernels, kernel, file)
     requests = [
         Request(
             threads=threads or block_shape(block_threads(each, file)),
@@ -85,16 +99,18 @@ def command(
     count = jobs or os.cpu_count() or 1
     with _executor(count) as executor:
         new, choices = optimize_cubin(
-            cubin,
+            start.cubin,
             kernels,
             requests,
-            Options(grid_blocks, trip_count, paper),
+            Options(grid_blocks, trip_count, paper, effort, compilers=count),
             executor,
             _progress,
+            source=start.source,
+            is_compiled=start.is_compiled,
         )
     if folder is not None:
-        _write_variants(Path(folder), cubin, choices)
-    written = new.to_bytes() if any(each.chosen for each in choices) else data
+        _write_variants(Path(folder), choices)
+    written = new.to_bytes()
     write_atomically(out, written)
     body = {
         "kernels": [each.to_dict() for each in choices],
@@ -115,42 +131,66 @@ def _progress(done: int, total: int, outcome: Outcome) -> None:
     print(f"[{done}/{total}] {outcome.spec.name}: {outcome.status}", file=sys.stderr, flush=True)
 
 
-def _write_variants(folder: Path, cubin: Cubin, choices: list[KernelChoice]) -> None:
+def _write_variants(folder: Path, choices: list[KernelChoice]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for choice in choices:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", choice.name)[:80]
         for outcome in choice.outcomes:
-            if outcome.done is not None:
-                new = cubin.with_kernel(choice.name, outcome.done.rewrite.edit)
-                write_atomically(folder / f"{name}.{outcome.spec.name}.cubin", new.to_bytes())
+            if outcome.is_usable:
+                path = folder / f"{name}.{outcome.spec.name}.cubin"
+                write_atomically(path, outcome.cubin().to_bytes())
 
 
 def summary(choice: KernelChoice) -> str:
     """The choice first, then all variants, best first."""
     before = choice.before
+    usable = [o for o in choice.outcomes if o.is_usable]
+    width = max(len(o.spec.name) for o in choice.outcomes) if choice.outcomes else 7
+    width = max(width, 7)
+    kept = "the input, unchanged" if choice.reference == "input" else "the default build"
     lines = [
         f"{choice.name}  ({choice.threads} threads per block)",
-        f"  chosen: {choice.chosen.spec.name if choice.chosen else 'the input, unchanged'} "
-        f"({choice.reason})",
-        f"  {'variant':<22} {'regs':>4} {'warps':>5} {'shared B':>8}  predicted speed-up",
-        f"  {'input':<22} {before.registers_per_thread:>4} {before.active_warps:>5} "
-        f"{before.static_shared_bytes:>8}  1.00, bound by {choice.prediction.bound_by}",
+        f"  chosen: {choice.chosen.spec.name if choice.chosen else kept} ({choice.reason})",
+        f"  {'variant':<{width}} {'regs':>4} {'warps':>5} {'shared B':>8}  predicted speed-up",
+        f"  {choice.reference:<{width}} {before.registers_per_thread:>4} "
+        f"{before.active_warps:>5} {before.static_shared_bytes:>8}  "
+        f"1.00, bound by {choice.prediction.bound_by}",
     ]
-    proved = [o for o in choice.outcomes if o.is_proved]
-    for outcome in sorted(proved, key=lambda o: -choice.gain(o)[0]):
-        assert outcome.done is not None
+    for outcome in sorted(usable, key=lambda o: -choice.gain(o)[0]):
+        assert outcome.state is not None
         assert outcome.prediction is not None
-        after = outcome.done.after
-        typical, least, most = choice.gain(outcome)
+        after = outcome.state
         lines.append(
-            f"  {outcome.spec.name:<22} {after.registers_per_thread:>4} {after.active_warps:>5} "
-            f"{after.static_shared_bytes:>8}  {typical:.2f} ({least:.2f} to {most:.2f}), bound by "
-            f"{outcome.prediction.bound_by}"
+            f"  {outcome.spec.name:<{width}} {after.registers_per_thread:>4} "
+            f"{after.active_warps:>5} {after.static_shared_bytes:>8}  "
+            f"{_gain(choice.gain(outcome))}, bound by {outcome.prediction.bound_by}"
+            + ("  (nvcc)" if outcome.spec.kind == "build" else "")
         )
     lines.extend(
-        f"  {o.spec.name:<22} not made: {o.reason}" for o in choice.outcomes if not o.is_proved
+        f"  {o.spec.name:<{width}} not made: {o.reason}"
+        for o in choice.outcomes
+        if not o.is_usable and o.status not in ("same", "skipped")
     )
-    if choice.chosen is not None and choice.chosen.done is not None:
-        checks = choice.chosen.done.verdict.checks
-        lines.append("  checked: " + ", ".join(f"{name} {word}" for name, word in checks.items()))
-    return "\n".join(lines)
+    for status, words in (("same", "the same code as another"), ("skipped", "could not win")):
+        count = sum(o.status == status for o in choice.outcomes)
+        if count:
+            lines.append(f"  {count} more: {words}")
+    return "\n".join([*lines, *_checks(choice)])
+
+
+def _gain(gain: tuple[float, float, float]) -> str:
+    typical, least, most = gain
+    return f"{typical:.2f} ({least:.2f} to {most:.2f})" if math.isfinite(typical) else "fits"
+
+
+def _checks(choice: KernelChoice) -> list[str]:
+    chosen = choice.chosen
+    if chosen is None:
+        return []
+    if chosen.done is None:
+        return [f"  {chosen.spec.name} is nvcc's own build, and trusted as such"]
+    checks = chosen.done.verdict.checks
+    lines = ["  checked: " + ", ".join(f"{name} {word}" for name, word in checks.items())]
+    if chosen.spec.base != choice.reference:
+        lines.append(f"  against {chosen.spec.base}, which is nvcc's own build and trusted as such")
+    return lines

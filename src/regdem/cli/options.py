@@ -10,6 +10,8 @@
 | `dynamic_shared_option` | `dynamic_shared_bytes: int` |
 | `arch_option()` | `arch: str \\| None`, normalised to `sm_90` |
 | `debug_option` | nothing; `cli.main` reads it |
+| `rewrite_options` | what `demote`, `promote` and `optimize` share: `out`, `kernel`, `threads`, |
+| | `dynamic_shared_bytes`, `arch`, `compile_options`, `report` |
 """
 
 from __future__ import annotations
@@ -167,6 +169,30 @@ dynamic_shared_option: Decorator = click.option(
     help="Dynamic shared memory per block of the launch.",
 )
 
+compile_options: Decorator = click.option(
+    "--compile-option",
+    "compile_options",
+    multiple=True,
+    metavar="OPT",
+    help="Further option of nvcc (of ptxas for PTX); repeatable, as --compile-option=-Iinclude.",
+)
+
 debug_option: Decorator = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show tracebacks."
 )
+
+
+def rewrite_options(function: Function) -> Function:
+    """What the verbs that write a cubin share."""
+    for decorate in (
+        debug_option,
+        format_option("text", "json"),
+        compile_options,
+        arch_option(),
+        dynamic_shared_option,
+        threads_option(),
+        kernel_option,
+        artifact_option(),
+    ):
+        function = decorate(function)
+    return function

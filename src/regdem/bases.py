@@ -1,0 +1,288 @@
+"""Base builds: what NVIDIA's compiler makes of one kernel when it is asked in different ways.
+
+Problem: a register cap switches off ptxas's own choice and changes the whole schedule, so that a
+build capped at N can be twice as slow as the default or a third faster, with no spill at all. The
+passes of regdem work on machine code; which machine code they start from matters as much.
+
+Method: from one PTX text, per kernel (`integrations/compile.py`),
+
+    default      as the source says
+    block        the launch's block size declared (`.maxntid`)
+    pragma       the same, with NVIDIA's spilling to shared memory
+    cap_255      no limit of registers but the machine's
+    cap_N        `.maxnreg N`, at occupancy cliffs N below the default's count, at it, and above it
+                 up to what cap_255 uses
+    pragma_N     the same, with the block size and NVIDIA's spilling
+
+Builds whose code is the same bytes are one base; the others' names are its aliases. Measured on 40
+kernels: `.maxnreg N` and `-maxrregcount=N` give the same bytes, with and without `.maxntid`.
+
+Not claimed: that bases compute the same bits. They are the compiler's, and nothing proves them
+against each other; what is proved is each rewrite against its base.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from regdem.binary import Cubin, Kernel
+from regdem.errors import RegdemError, UsageError
+from regdem.integrations.compile import (
+    DEFAULT_ARCH,
+    Directives,
+    assemble,
+    entries,
+    ptx_of,
+    with_directives,
+)
+from regdem.machine import BlockShape, block_shape, cliff_table
+from regdem.rewrite import Request, state_of
+
+INPUT = "input"
+DEFAULT = "default"
+MOST_REGISTERS = 255
+LEAST_REGISTERS = 24
+"""Below this ptxas spills whatever is live; no kernel that was measured gained there."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried.
+
+    `below`, `above`: cliffs around the default's register count at which builds are made. `cliffs`:
+    steps down that are tried from each base (one more from the default). `rewrites`: the most
+    rewrites of a kernel, the most promising first. `bound`: a rewrite is tried where the base's own
+    code at the target's residency is predicted to need at most this times the cycles of the best
+    found; 0: always.
+    """
+
+    below: int
+    above: int
+    cliffs: int
+    rewrites: int
+    bound: float
+
+
+EFFORTS = {
+    "quick": Effort(below=1, above=1, cliffs=1, rewrites=8, bound=1.0),
+    "normal": Effort(below=3, above=3, cliffs=2, rewrites=32, bound=1.02),
+    "exhaustive": Effort(below=99, above=99, cliffs=99, rewrites=9999, bound=0.0),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """PTX to build kernels from: its name in messages, the text, ptxas's target and options."""
+
+    name: str
+    ptx: str
+    arch: str = DEFAULT_ARCH
+    options: tuple[str, ...] = ()
+
+    @property
+    def kernels(self) -> list[str]:
+        """The kernels it defines."""
+        return entries(self.ptx)
+
+    def build(self, directives: dict[str, Directives], kernel: str | None = None) -> bytes:
+        """The cubin with directives by kernel; of one kernel alone where that is named."""
+        ptx = self.ptx
+        for name, what in directives.items():
+            ptx = with_directives(ptx, name, what)
+        return assemble(ptx, self.arch, self.options, kernel=kernel, name=self.name)
+
+
+def source_of(path: str | Path, arch: str | None = None, options: Sequence[str] = ()) -> Source:
+    """A `.cu` file through nvcc's front end, or a `.ptx` file.
+
+    arch: default sm_90, or what the PTX is for. options: of nvcc; `-Xptxas` is taken apart, and
+    with a `.ptx` file all are ptxas's. Raises InputError or UnsupportedError as the compiler does.
+    """
+    front, back = _split_options(options)
+    path = Path(path)
+    if path.suffix == ".ptx":
+        return ptx_source(ptx_of(path), str(path), arch, (*front, *back))
+    ptx = ptx_of(path, arch or DEFAULT_ARCH, front)
+    back += [o for o in front if o == "-lineinfo" or o.startswith("-maxrregcount")]
+    return ptx_source(ptx, str(path), arch, back)
+
+
+def ptx_source(
+    ptx: str, name: str = "<ptx>", arch: str | None = None, options: Sequence[str] = ()
+) -> Source:
+    """PTX as a source, for `arch` or what it names itself; `.target sm_90a` makes sm_90 that."""
+    target = re.search(r"^\s*\.target\s+(sm_\d+[af]?)", ptx, re.MULTILINE)
+    named = target[1] if target else DEFAULT_ARCH
+    is_same = arch is None or named.rstrip("af") == arch.rstrip("af")
+    return Source(name, ptx, named if is_same or arch is None else arch, tuple(options))
+
+
+def _split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
+    front: list[str] = []
+    back: list[str] = []
+    following = False
+    for option in options:
+        name, equals, value = option.partition("=")
+        if following:
+            back += option.split(",")
+            following = False
+        elif name in ("-Xptxas", "--ptxas-options"):
+            back += value.split(",") if value else []
+            following = not equals
+        else:
+            front.append(option)
+    return front, back
+
+
+@dataclass(frozen=True)
+class Base:
+    """One build of one kernel: `data` is a cubin that holds it.
+
+    `source`: "nvcc" (compiled here, trusted) or "input" (the file given). `directives`: how it was
+    compiled, None for an input. `aliases`: other builds with the same code. `problem`: the
+    compiler's word where there is no such build, and `data` is empty.
+    """
+
+    name: str
+    kernel: str
+    data: bytes
+    source: str = "nvcc"
+    directives: Directives | None = None
+    aliases: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is such a build."""
+        return bool(self.data)
+
+    def cubin(self) -> Cubin:
+        """The cubin that holds it."""
+        return Cubin.parse(self.data, self.name)
+
+    def code(self) -> Kernel:
+        """The kernel in it."""
+        return self.cubin().kernel(self.kernel)
+
+    def variant(self, rewrite: str = "") -> str:
+        """The name of a rewrite of it: `cap_96+promote`; rewrites of the default have no prefix."""
+        if not rewrite:
+            return self.name
+        return rewrite if self.name in (INPUT, DEFAULT) else f"{self.name}+{rewrite}"
+
+
+Progress = Callable[[str, str], None]
+
+
+def base_builds(
+    source: Source | str | Path,
+    kernel: str | None = None,
+    *,
+    threads: BlockShape | int,
+    arch: str | None = None,
+    dynamic_shared_bytes: int = 0,
+    effort: str = "normal",
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> list[Base]:
+    """The distinct builds of one kernel, the default first; then those the compiler refuses.
+
+    threads: of the launch's block. effort: a key of `EFFORTS`. jobs: compilers side by side.
+    progress(name, status) is called after each. Raises InputError where even the default does not
+    compile, UsageError for a kernel that is not there.
+    """
+    if not isinstance(source, Source):
+        source = source_of(source, arch)
+    name = kernel or _only_kernel(source)
+    shape = block_shape(threads) if isinstance(threads, int) else threads
+    request = Request(threads=shape, dynamic_shared_bytes=dynamic_shared_bytes)
+    how = EFFORTS[effort]
+
+    def one(entry: tuple[str, Directives]) -> Base:
+        label, directives = entry
+        try:
+            data = source.build({name: directives}, name)
+        except RegdemError as error:
+            if label == DEFAULT:
+                raise
+            made = Base(label, name, b"", directives=directives, problem=error.message)
+        else:
+            made = Base(label, name, data, directives=directives)
+        if progress is not None:
+            progress(label, "built" if made.is_built else "does_not_compile")
+        return made
+
+    with ThreadPoolExecutor(max(jobs, 1)) as pool:
+        first = list(pool.map(one, first_builds(shape)))
+        kernels = {each.name: each.code() for each in first if each.is_built}
+        widest = kernels.get("cap_255", kernels[DEFAULT])
+        more = capped_builds(kernels[DEFAULT], widest.registers_per_thread, request, how)
+        return distinct([*first, *pool.map(one, more)])
+
+
+def first_builds(shape: BlockShape) -> list[tuple[str, Directives]]:
+    """The builds that need to know nothing of the kernel."""
+    return [
+        (DEFAULT, Directives()),
+        ("cap_255", Directives(most_registers=MOST_REGISTERS)),
+        ("block", Directives(block=shape)),
+        ("pragma", Directives(block=shape, smem_spilling=True)),
+    ]
+
+
+def capped_builds(
+    default: Kernel, widest_registers: int, request: Request, effort: Effort
+) -> list[tuple[str, Directives]]:
+    """Builds at cliffs around the default's count, with and without NVIDIA's spilling."""
+    below, above = cliffs_around(default, widest_registers, request)
+    chosen = [*above[-effort.above :], *below[: effort.below]]
+    shape = request.threads
+    plain = [(f"cap_{n}", Directives(most_registers=n)) for n in chosen]
+    spilling = [
+        (f"pragma_{n}", Directives(block=shape, most_registers=n, smem_spilling=True))
+        for n in (MOST_REGISTERS, *chosen)
+    ]
+    return plain + spilling
+
+
+def cliffs_around(
+    default: Kernel, widest_registers: int, request: Request
+) -> tuple[list[int], list[int]]:
+    """Register counts at which a block more fits: below the default's count, and from it on up to
+    below `widest_registers`; both from the highest down."""
+    count = default.registers_per_thread
+    launch = state_of(default, request, count, default.static_shared_bytes).launch
+    steps = [cliff.registers_max for cliff in cliff_table(launch)]
+    below = [n for n in steps if LEAST_REGISTERS <= n < count]
+    above = [n for n in steps if count <= n < max(widest_registers, count + 1)]
+    return below, above
+
+
+def distinct(bases: Iterable[Base]) -> list[Base]:
+    """One base for each code, in order, with the names of the others; refusals last."""
+    found: dict[tuple[bytes, int, int, int], Base] = {}
+    refused: list[Base] = []
+    for base in bases:
+        if not base.is_built:
+            refused.append(base)
+            continue
+        kernel = base.code()
+        key = (
+            kernel.code, kernel.registers_per_thread, kernel.static_shared_bytes, kernel.local_bytes
+        )  # fmt: skip
+        known = found.get(key)
+        found[key] = base if known is None else replace(known, aliases=(*known.aliases, base.name))
+    return [*found.values(), *refused]
+
+
+def _only_kernel(source: Source) -> str:
+    kernels = source.kernels
+    if len(kernels) != 1:
+        raise UsageError(
+            f"there are {len(kernels)} kernels in it", file=source.name, hint="name one"
+        )
+    return kernels[0]

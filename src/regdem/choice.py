@@ -1,0 +1,196 @@
+"""One kernel's variants, and which of them is worth taking.
+
+The rule is about loss as much as gain: the best variant is taken if it is predicted at least
+`LEAST_GAIN` times as fast typically, and under no assumption about locality slower than
+`WORST_GAIN` times. Otherwise the reference stays, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regdem.predict.model import Prediction
+from regdem.rewrite import State
+from regdem.variants import Outcome
+
+LEAST_GAIN = 1.02
+WORST_GAIN = 0.97
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """One kernel's variants and the choice: an outcome, or None for the reference, with the reason.
+
+    `reference`: "input", or "default" for a source that was compiled here.
+    """
+
+    name: str
+    before: State
+    prediction: Prediction
+    outcomes: tuple[Outcome, ...]
+    chosen: Outcome | None
+    reason: str
+    threads: int
+    reference: str = "input"
+
+    def gain(self, outcome: Outcome) -> tuple[float, float, float]:
+        """Predicted speed-up over the reference: typical, least and most over the assumptions."""
+        assert outcome.prediction is not None
+        return gain(self.prediction, outcome.prediction)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, one entry of `kernels`."""
+        before = {**self.before.to_dict(), "predicted_cycles": _cycles(self.prediction)}
+        body: dict[str, Any] = {
+            "name": self.name,
+            "threads_per_block": self.threads,
+            "before": before,
+            "after": before,
+            "demoted": [],
+            "rematerialised": [],
+            "inserted_instructions": 0,
+            "removed_instructions": 0,
+        }
+        chosen = self.chosen
+        if chosen is not None and chosen.state is not None:
+            if chosen.done is not None:
+                done = chosen.done.to_dict()
+                body |= {key: value for key, value in done.items() if key != "before"}
+            body["before"] = before
+            body["after"] = {
+                **chosen.state.to_dict(),
+                "predicted_cycles": _cycles(chosen.prediction),
+            }
+        return body | {
+            "variants": [self._variant(outcome) for outcome in self.outcomes],
+            "reference": self.reference,
+            "chosen": chosen.spec.name if chosen else self.reference,
+            "base": chosen.spec.base if chosen else self.reference,
+            "reason": self.reason,
+            "bound_by": self.prediction.bound_by,
+        }
+
+    def _variant(self, outcome: Outcome) -> dict[str, Any]:
+        spec = outcome.spec
+        entry: dict[str, Any] = {
+            "name": spec.name,
+            "status": outcome.status,
+            "base": spec.base,
+            "source": "nvcc" if spec.kind == "build" else "regdem",
+        }
+        if not outcome.is_usable or outcome.state is None:
+            return entry | {"registers_per_thread": spec.registers, "reason": outcome.reason}
+        after = outcome.state
+        entry["method"] = outcome.done.rewrite.method if outcome.done else "compile"
+        entry |= {
+            "registers_per_thread": after.registers_per_thread,
+            "shared_bytes_per_block": after.static_shared_bytes,
+            "active_warps": after.active_warps,
+            "occupancy_pct": after.occupancy_pct,
+            "predicted_cycles": _cycles(outcome.prediction),
+        }
+        typical, least, most = self.gain(outcome)
+        if math.isfinite(typical):
+            entry["predicted_speedup"] = round(typical, 3)
+            entry["predicted_speedup_interval"] = [round(least, 3), round(most, 3)]
+        entry["bound_by"] = outcome.prediction.bound_by if outcome.prediction else ""
+        if outcome.done is not None:
+            entry["checks"] = dict(outcome.done.verdict.checks)
+        return entry
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{o.spec.name}</td><td>{o.status}</td><td>"
+            + (f"{self.gain(o)[0]:.3f}" if o.is_usable else o.reason)
+            + "</td></tr>"
+            for o in self.outcomes
+        )
+        return f"<table><tr><th>variant</th><th>status</th><th>gain</th></tr>{rows}</table>"
+
+
+def _cycles(prediction: Prediction | None) -> float | None:
+    if prediction is None or prediction.active_warps == 0:
+        return None
+    return round(prediction.predicted_cycles, 1)
+
+
+def gain(before: Prediction, after: Prediction) -> tuple[float, float, float]:
+    """Predicted speed-up: typical, least and most over the assumptions about locality.
+
+    Infinite where only `after` fits on an SM, 0 where `after` does not.
+    """
+    if after.active_warps == 0:
+        return 0.0, 0.0, 0.0
+    if before.active_warps == 0:
+        return math.inf, math.inf, math.inf
+    each = [
+        before.by_scenario[name] / cycles if cycles else 1.0
+        for name, cycles in after.by_scenario.items()
+    ]
+    typical = before.predicted_cycles / after.predicted_cycles if after.predicted_cycles else 1.0
+    return typical, min(each, default=typical), max(each, default=typical)
+
+
+def choose(
+    name: str,
+    threads: int,
+    before: State,
+    prediction: Prediction,
+    outcomes: Sequence[Outcome],
+    *,
+    reference: str = "input",
+) -> KernelChoice:
+    """Takes the best usable variant, or the reference with the reason."""
+    gains = {
+        id(o): gain(prediction, o.prediction)
+        for o in outcomes
+        if o.is_usable and o.prediction is not None
+    }
+    usable = [o for o in outcomes if id(o) in gains]
+    safe = [o for o in usable if gains[id(o)][1] >= WORST_GAIN]
+
+    def preference(outcome: Outcome) -> tuple[float, float]:
+        assert outcome.prediction is not None
+        return gains[id(outcome)][0], -outcome.prediction.predicted_cycles
+
+    chosen = max(safe, key=preference, default=None)
+    if chosen is not None and gains[id(chosen)][0] >= LEAST_GAIN:
+        typical = gains[id(chosen)][0]
+        reason = (
+            f"predicted {typical:.2f} times as fast"
+            if math.isfinite(typical)
+            else f"the {reference} does not fit on an SM with {threads} threads"
+        )
+    else:
+        chosen = None
+        reason = _why_not(outcomes, usable, gains, prediction)
+    return KernelChoice(
+        name, before, prediction, tuple(outcomes), chosen, reason, threads, reference
+    )
+
+
+def _why_not(
+    outcomes: Sequence[Outcome],
+    usable: Sequence[Outcome],
+    gains: dict[int, tuple[float, float, float]],
+    before: Prediction,
+) -> str:
+    if not outcomes:
+        return "registers don't limit residency and there are no spills to promote"
+    if not usable:
+        first = next((o for o in outcomes if o.status not in ("skipped", "same")), outcomes[0])
+        return f"no variant could be made: {first.reason}"
+    best = max(usable, key=lambda o: gains[id(o)][0])
+    typical, least, _ = gains[id(best)]
+    if typical < LEAST_GAIN:
+        return (
+            f"the best variant, {best.spec.name}, is predicted {typical:.2f} times as fast; "
+            f"the kernel is bound by {before.bound_by}"
+        )
+    return (
+        f"{best.spec.name} is predicted {typical:.2f} times as fast, but {least:.2f} times if "
+        "memory accesses behave otherwise; measure it (--all-variants)"
+    )

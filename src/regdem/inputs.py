@@ -1,0 +1,137 @@
+"""What the optimiser starts from: a cubin, and PTX that the same kernels can be built from.
+
+| file | cubin | PTX |
+|---|---|---|
+| `K.cu`, `K.ptx` | its default build, made here | what the front end makes, or the file |
+| `K.cubin` | the file | `ptx=`, else `K.ptx` beside it if that compiles to the same code |
+| fat binary, object, program, library | each embedded one | the embedded text with its kernels |
+
+A PTX file that merely lies beside a cubin may be of another day: it is taken only if the compiler
+found here makes exactly the cubin's code of it. One that is named, or embedded in the same file, is
+believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regdem.bases import Source, ptx_source, source_of
+from regdem.binary import Cubin, Entry, open_container
+from regdem.combine import same_code
+from regdem.errors import InputError, RegdemError, UnsupportedError
+from regdem.integrations.compile import ptx_of
+from regdem.integrations.toolkit import find_tool
+
+SOURCES = (".cu", ".ptx")
+
+
+@dataclass(frozen=True)
+class OptimizerInput:
+    """One cubin to optimise. `label`: the path, or the entry of the container it lies in.
+
+    `is_compiled`: the cubin is the default build of `source`. `notes`: what the user should know.
+    """
+
+    label: str
+    cubin: Cubin
+    source: Source | None = None
+    is_compiled: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def open_inputs(
+    path: str | Path,
+    *,
+    arch: str | None = None,
+    ptx: str | Path | None = None,
+    options: Sequence[str] = (),
+) -> list[OptimizerInput]:
+    """The cubins of a file, each with its PTX where there is one.
+
+    arch: what to compile for (default sm_90, or what the PTX is for), and which embedded cubins to
+    keep (default all). ptx: the PTX of a cubin. options: of the compiler, for sources. Raises
+    InputError, UsageError or UnsupportedError as `load` and the compiler do.
+    """
+    path = Path(path)
+    if path.suffix in SOURCES and path.is_file():
+        source = source_of(path, arch, options)
+        cubin = Cubin.parse(source.build({}), str(path))
+        return [OptimizerInput(str(path), cubin, source, is_compiled=True)]
+    entries = open_container(path)
+    cubins = [e for e in entries if e.kind == "cubin" and (arch is None or e.arch == arch)]
+    texts = [e for e in entries if e.kind == "ptx"]
+    if not cubins:
+        kinds = ", ".join(sorted({entry.kind for entry in entries}))
+        wanted = f" for {arch}" if arch else ""
+        raise InputError(
+            f"no compiled device code{wanted} in it", file=str(path), hint=f"only {kinds}"
+        )
+    given = None if ptx is None else ptx_of(ptx)
+    return [_with_ptx(entry, path, texts, given, ptx, options) for entry in cubins]
+
+
+def _with_ptx(
+    entry: Entry,
+    path: Path,
+    texts: Sequence[Entry],
+    given: str | None,
+    given_name: str | Path | None,
+    options: Sequence[str],
+) -> OptimizerInput:
+    cubin = Cubin.parse(entry.read(), entry.name)
+    if given is not None:
+        source = ptx_source(given, str(given_name), cubin.arch, options)
+        return OptimizerInput(entry.name, cubin, source)
+    if find_tool("ptxas") is None:
+        return OptimizerInput(entry.name, cubin)
+    if texts:
+        return OptimizerInput(entry.name, cubin, _embedded(cubin, texts, options))
+    beside = path.with_suffix(".ptx")
+    if entry.name != str(path) or not beside.is_file():
+        return OptimizerInput(entry.name, cubin)
+    try:
+        source = ptx_source(ptx_of(beside), str(beside), cubin.arch, options)
+        made = Cubin.parse(source.build({}), str(beside))
+    except RegdemError as error:
+        return OptimizerInput(entry.name, cubin, notes=(f"{beside} is not used: {error.message}",))
+    if _is_default_build(cubin, made):
+        return OptimizerInput(entry.name, cubin, source)
+    note = f"{beside} is not used: it compiles to other code; --ptx {beside} uses it all the same"
+    return OptimizerInput(entry.name, cubin, notes=(note,))
+
+
+def _embedded(cubin: Cubin, texts: Sequence[Entry], options: Sequence[str]) -> Source | None:
+    """The PTX with the cubin's kernels, the one for the newest architecture."""
+    wanted = {kernel.name for kernel in cubin.kernels}
+    found: list[tuple[int, Source]] = []
+    for text in texts:
+        ptx = text.read().rstrip(b"\0").decode("utf-8", errors="surrogateescape")
+        source = ptx_source(ptx, text.name, cubin.arch, options)
+        if wanted <= set(source.kernels):
+            digits = "".join(c for c in text.arch or "" if c.isdigit())
+            found.append((int(digits or 0), source))
+    usable = [each for each in found if each[0] <= int(cubin.arch.removeprefix("sm_").rstrip("af"))]
+    return max(usable, key=lambda each: each[0])[1] if usable else None
+
+
+def _is_default_build(cubin: Cubin, made: Cubin) -> bool:
+    by_name = {kernel.name: kernel for kernel in made.kernels}
+    return all(
+        kernel.name in by_name and same_code(kernel, by_name[kernel.name])
+        for kernel in cubin.kernels
+    )
+
+
+def only(inputs: Sequence[OptimizerInput], path: str | Path) -> OptimizerInput:
+    """The one cubin of a file. Raises UnsupportedError, naming them, where there are several."""
+    if len(inputs) == 1:
+        return inputs[0]
+    labels = ", ".join(each.label.removeprefix(f"{path}!") for each in inputs[:4])
+    raise UnsupportedError(
+        f"there are {len(inputs)} cubins in it: {labels}",
+        code="several_cubins",
+        file=str(path),
+        hint="name the architecture with --arch, or take one out with regdem extract",
+    )
