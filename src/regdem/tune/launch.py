@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import ctypes
 import statistics
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -73,6 +74,7 @@ _ENTRY_POINTS = (
     "cuDeviceGetCount",
     "cuDeviceGetName",
     "cuDeviceGetAttribute",
+    "cuDeviceGetUuid_v2",
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxSetCurrent",
@@ -275,6 +277,13 @@ class Gpu:
             "driver_cuda_version": self._driver.version,
         }
 
+    @property
+    def uuid(self) -> str:
+        """The device's name for the management library, as `GPU-01234567-...`."""
+        raw = (ctypes.c_ubyte * 16)()
+        self._driver.call("cuDeviceGetUuid_v2", raw, ctypes.c_int(self._device))
+        return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
+
     def _attribute(self, attribute: int) -> int:
         value = ctypes.c_int()
         self._driver.call(
@@ -458,7 +467,7 @@ class Timing:
 
 def time_interleaved(
     gpu: Gpu,
-    launches: dict[str, Launch],
+    launches: Mapping[str, Launch | Sequence[Launch]],
     *,
     rounds: int,
     warm_up: int = 2,
@@ -469,22 +478,25 @@ def time_interleaved(
 ) -> dict[str, Timing]:
     """Times launches A, B, C, A, B, C, ... so that drifts of the clock meet all alike.
 
+    A sequence of launches is timed as one.
     `before(name)`, if given, is called (untimed) before every timed launch, to restore buffers
     the kernel changes. Where one launch takes less than `least_ms`, several are timed together
     and the time is divided (only without `before`). Where all rounds would take more than
     `limit_ms`, fewer are made, but at least five. `progress(round)` is called before each.
     """
+    series = {k: (v,) if isinstance(v, Launch) else tuple(v) for k, v in launches.items()}
     timer = gpu.timer()
     repeats: dict[str, int] = {}
     round_ms = 0.0
     try:
-        for name, launch in launches.items():
+        for name in series:
             once = 0.0
             for _ in range(max(warm_up, 1)):
                 if before is not None:
                     before(name)
                 timer.start()
-                gpu.launch(launch)
+                for launch in series[name]:
+                    gpu.launch(launch)
                 timer.stop()
                 once = timer.milliseconds()
             repeats[name] = 1
@@ -493,17 +505,18 @@ def time_interleaved(
             round_ms += once * repeats[name]
         if round_ms * rounds > limit_ms:
             rounds = min(rounds, max(5, int(limit_ms / round_ms)))
-        samples: dict[str, list[float]] = {name: [] for name in launches}
+        samples: dict[str, list[float]] = {name: [] for name in series}
         for turn in range(rounds):
             if progress is not None:
                 progress(turn)
-            order = list(launches) if turn % 2 == 0 else list(reversed(launches))
+            order = list(series) if turn % 2 == 0 else list(reversed(series))
             for name in order:
                 if before is not None:
                     before(name)
                 timer.start()
                 for _ in range(repeats[name]):
-                    gpu.launch(launches[name])
+                    for launch in series[name]:
+                        gpu.launch(launch)
                 timer.stop()
                 samples[name].append(timer.milliseconds() / repeats[name])
         return {name: Timing.of(values) for name, values in samples.items()}

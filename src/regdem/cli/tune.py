@@ -1,0 +1,167 @@
+"""`regdem tune`: variants made on the CPU, compared and timed on the GPU; the best is written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regdem.cli.options import KernelPattern, arch_option, debug_option, kernel_option
+from regdem.cli.output import Output, input_entry, note, write_atomically
+from regdem.errors import UsageError
+
+if TYPE_CHECKING:
+    from regdem.tune.outcome import TuneResult
+
+EPILOG = """
+SPEC is a JSON or TOML launch file (`regdem schema launch`), or module.py:function, a function that
+is given a recorder and launches the kernel. Every variant's outputs are compared byte for byte with
+the unmodified kernel's on every seed; one that differs is rejected, and the exit status is 1. Times
+are interleaved with the original's, which is timed twice. Measuring stops when the predictor's
+interval excludes the rest; --exhaustive goes on. Everything is kept in --out DIR, and a second run
+goes on where the first one ended. Without FILE, DIR is gone on with, as --prepare-only left it.
+"""
+
+
+class _Gpus(click.ParamType[tuple[int, ...], str]):
+    name = "n[,n...]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value  # pyright: ignore[reportUnknownVariableType]
+        parts = str(value).split(",")
+        if not all(part.isdecimal() and len(part) < 5 for part in parts):
+            raise UsageError(f"--gpu {value!r}", hint="numbers with commas, such as 0,1")
+        return tuple(int(part) for part in parts)
+
+
+@click.command("tune", epilog=EPILOG, short_help="The measured best of all proved variants.")
+@click.argument("file", required=False)
+@click.option("--launch", metavar="SPEC", help="Launch file, or module.py:function.")
+@click.option(
+    "--gpu", "gpus", type=_Gpus(), default="0", show_default=True, help="GPUs to measure on."
+)
+@kernel_option
+@click.option("-o", "--output", "out", metavar="OUT", help="Write the best cubin there.")
+@click.option("--out", "folder", metavar="DIR", help="The evidence; default NAME.tune.")
+@click.option(
+    "--rounds", type=click.IntRange(6, 10000), default=25, show_default=True,
+    help="Interleaved rounds per variant.",
+)  # fmt: skip
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=3, show_default=True,
+    help="Sets of inputs to compare outputs on.",
+)  # fmt: skip
+@click.option(
+    "--limit", "limit_s", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
+    metavar="S", help="Seconds a variant may take on the GPU.",
+)  # fmt: skip
+@click.option(
+    "--effort", type=click.Choice(["quick", "normal", "exhaustive"]), default="normal",
+    show_default=True, help="How many builds and rewrites are made.",
+)  # fmt: skip
+@click.option("--paper", is_flag=True, help="Also the RegDem paper's register orders.")
+@click.option(
+    "--trip-count", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    metavar="T", help="Executions per loop level, for predictions.",
+)  # fmt: skip
+@click.option("--exhaustive", is_flag=True, help="Measure all, whatever is predicted.")
+@click.option("--prepare-only", is_flag=True, help="Make the variants; needs no GPU.")
+@click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: CPUs.")
+@arch_option()
+@click.option(
+    "--format", "format_name", type=click.Choice(["text", "json", "html"]), default="text",
+    show_default=True, help="Format of the report on stdout.",
+)  # fmt: skip
+@debug_option
+def command(
+    *,
+    file: str | None,
+    launch: str | None,
+    gpus: tuple[int, ...],
+    kernel: KernelPattern | None,
+    out: str | None,
+    folder: str | None,
+    rounds: int,
+    seeds: int,
+    limit_s: float,
+    effort: str,
+    paper: bool,
+    trip_count: float,
+    exhaustive: bool,
+    prepare_only: bool,
+    jobs: int | None,
+    arch: str | None,
+    format_name: str,
+) -> int:
+    """Measure proved variants of a kernel of FILE and write the fastest."""
+    from regdem.tune.tuner import Choices, tune
+
+    if file is None and folder is None:
+        raise UsageError("there is nothing to tune", hint="give FILE, or --out of a prepared one")
+    if prepare_only and out is not None:
+        raise UsageError("--prepare-only measures nothing, so there is no best to write to -o")
+    choices = Choices(
+        rounds=rounds,
+        seeds=seeds,
+        limit_s=limit_s,
+        effort=effort,
+        paper=paper,
+        trip_count=trip_count,
+        exhaustive=exhaustive,
+        jobs=jobs or os.cpu_count() or 1,
+    )
+    where = folder or f"{Path(file or '').stem}.tune"
+    result = tune(
+        file,
+        launch,
+        out=where,
+        kernel=kernel.text if kernel else None,
+        gpus=gpus,
+        choices=choices,
+        prepare_only=prepare_only,
+        arch=arch,
+        progress=note,
+    )
+    return _finish(result, out, where, format_name)
+
+
+def _finish(result: TuneResult, out: str | None, folder: str, format_name: str) -> int:
+    """Writes the best, prints the report, says what must not be overlooked."""
+    from regdem.tune.report import alerts, html_report
+
+    is_sound = not result.rejected
+    if out is not None and is_sound:
+        write_atomically(out, result.to_bytes())
+    body = result.to_dict() | {"evidence": folder}
+    if out is not None and is_sound:
+        body["output"] = input_entry(out, result.to_bytes())
+    Output(format_name).emit(
+        text=lambda: result.text() + _written(result, out, folder),
+        json=lambda: _json(body),
+        html=lambda: html_report(result),
+    )
+    if not is_sound:
+        for alert in alerts(result):
+            print(f"regdem: {alert}", file=sys.stderr)
+        if out is not None:
+            note(f"regdem: {out} is not written; the variants that agree are in {folder}/variants")
+    return 0 if is_sound else 1
+
+
+def _json(body: dict[str, Any]) -> str:
+    from regdem.cli.output import dump_json
+
+    return dump_json(body)
+
+
+def _written(result: TuneResult, out: str | None, folder: str) -> str:
+    lines = f"evidence: {folder}\n"
+    if out is None or result.rejected:
+        return lines
+    return f"written: {out}{'' if result.best else ' (the input, unchanged)'}\n{lines}"

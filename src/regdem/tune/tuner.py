@@ -1,0 +1,338 @@
+"""The measured choice: variants are made on the CPU while the GPU measures those that are ready.
+
+Phases, in order:
+
+1. every device starts (`no_gpu` is known at once), then opens the original and its inputs in a
+   thread of its own;
+2. this thread makes variants (`workshop`) and puts them on the `Board`; device threads take the
+   most promising that the stopping rule leaves, compare outputs, time, and store;
+3. the best few that beat the original by more than the noise are timed once more, together in the
+   same rounds; the best of those is chosen, if it still beats the noise there. Choosing the
+   largest of many noisy numbers overrates it; the last session's number does not suffer from that.
+
+Invariants: nothing is chosen that was not compared byte for byte on every seed. Each result is in
+the store before the next is begun. A device that fails for good ends the tuning, with all that was
+measured kept.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regdem.errors import RegdemError, UsageError
+from regdem.tune.board import Board
+from regdem.tune.evidence import write_evidence
+from regdem.tune.made import Made
+from regdem.tune.outcome import FINALISTS, Final, Row, TuneResult
+from regdem.tune.process import GpuProcess, Settings
+from regdem.tune.results import Comparison, Device, Measurement, Opened
+from regdem.tune.store import Store, key_of, sha256
+from regdem.tune.tuning import Choices, Tuning, open_tuning, resume_tuning, save_tuning
+from regdem.tune.workshop import make_all
+
+METHOD = 1
+"""Part of every measurement's key: raised when measuring changes its meaning."""
+Progress = Callable[[str], None]
+
+
+def tune(
+    path: str | os.PathLike[str] | None,
+    launch: str | None = None,
+    *,
+    out: str | os.PathLike[str],
+    kernel: str | None = None,
+    gpus: Sequence[int] = (0,),
+    choices: Choices | None = None,
+    executor: Executor | None = None,
+    devices: Sequence[Device] | None = None,
+    prepare_only: bool = False,
+    arch: str | None = None,
+    progress: Progress | None = None,
+) -> TuneResult:
+    """Makes, proves and measures variants of one kernel; the evidence is in the folder `out`.
+
+    path: a cubin, a file that holds cubins, or a `.cu` or `.ptx` source; None: what `out` was
+    prepared for. launch: a launch file or `module.py:function`. executor: any
+    `concurrent.futures.Executor` for the CPU side; None: processes of this machine. devices: what
+    measures, in place of the GPUs numbered in `gpus`. prepare_only: no GPU is used.
+
+    Raises RegdemError with code `no_gpu` without a GPU, `launch_failed` where the unmodified
+    kernel can't be run, InputError for a launch that does not fit, UsageError.
+    """
+    choices = choices or Choices()
+    folder = Path(out)
+    if path is None:
+        tuning = resume_tuning(folder, choices, launch)
+    elif launch is None:
+        raise UsageError("nothing says how the kernel is launched", hint="give --launch")
+    else:
+        tuning = open_tuning(os.fspath(path), launch, kernel, choices, arch)
+    say = progress or _silent
+    with ExitStack() as stack:
+        # Processes that are forked should be there before this one has threads.
+        pool = stack.enter_context(_pool(executor, choices.jobs))
+        measuring: Sequence[Device] = () if prepare_only else _devices(devices, gpus, tuning)
+        for device in measuring:
+            stack.callback(device.close)
+        gpu = None if prepare_only else _start(measuring)
+        store = stack.enter_context(Store(folder))
+        save_tuning(tuning, folder)
+        run = _Run(tuning, store, pool, say, gpu)
+        result = run.prepare() if prepare_only else run.measure(measuring)
+        write_evidence(result, folder)
+    return result
+
+
+def _silent(_: str) -> None:
+    return None
+
+
+@contextmanager
+def _pool(executor: Executor | None, jobs: int) -> Generator[Executor | None]:
+    """The executor given, or processes; none for one job."""
+    if executor is not None or jobs == 1:
+        yield executor
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        pool.submit(int).result()
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _devices(
+    given: Sequence[Device] | None, gpus: Sequence[int], tuning: Tuning
+) -> Sequence[Device]:
+    if given is not None:
+        return given
+    if not gpus or len(set(gpus)) != len(gpus):
+        raise UsageError("name each GPU once")
+    settings = Settings(
+        tuning.launch.text,
+        tuning.kernel,
+        tuning.seeds,
+        tuning.choices.rounds,
+        tuning.choices.limit_s,
+    )
+    return [GpuProcess(number, settings) for number in gpus]
+
+
+def _start(devices: Sequence[Device]) -> dict[str, Any]:
+    """Facts of the GPUs, which must be of one kind."""
+    facts = [device.start() for device in devices]
+    names = sorted({str(each["name"]) for each in facts})
+    if len(names) > 1:
+        raise UsageError(f"the GPUs differ: {', '.join(names)}", hint="tune for one kind at a time")
+    return facts[0] | {"gpus": len(devices)}
+
+
+@dataclass
+class _Run:
+    """One run of a tuning."""
+
+    tuning: Tuning
+    store: Store
+    executor: Executor | None
+    say: Progress
+    gpu: dict[str, Any] | None
+    reused: int = 0
+
+    # --- making ---------------------------------------------------------------------------------
+
+    def prepare(self) -> TuneResult:
+        """Makes every variant, measures none."""
+        made: dict[str, Made] = {}
+
+        def add(one: Made) -> None:
+            made[one.name] = one
+
+        self._make(add)
+        rows = [Row(one, None, "not measured") for one in made.values()]
+        return TuneResult.of(self.tuning, self.gpu, None, rows, None, "nothing was measured")
+
+    def _make(self, add: Callable[[Made], None]) -> None:
+        """All variants: from the store, and made where they are not in it."""
+        tuning, store = self.tuning, self.store
+        known = store.made(tuning.making)
+        if known and store.is_complete(tuning.making):
+            self.say(f"{len(known)} variants were made before")
+            for made in known.values():
+                add(made)
+            return
+        if tuning.original.name == "default" and tuning.source is None:
+            raise UsageError(
+                "not all variants were made",
+                file=str(store.folder),
+                hint="give the source again, where its compiler is",
+            )
+        count = 0
+
+        def keep(made: Made) -> None:
+            nonlocal count
+            if made.name not in known:
+                store.put_made(tuning.making, made, count)
+            count += 1
+            self.say(f"made {made.name}: {describe_made(made)}")
+            add(made)
+
+        make_all(tuning.order, self.executor, known, keep)
+        store.set_complete(tuning.making)
+
+    # --- measuring ------------------------------------------------------------------------------
+
+    def measure(self, devices: Sequence[Device]) -> TuneResult:
+        """Makes and measures at the same time, then times the best together."""
+        board = Board(exhaustive=self.tuning.choices.exhaustive)
+        opened: dict[str, Opened] = {}
+        threads: list[threading.Thread] = []
+        try:
+            threads += [
+                threading.Thread(target=self._work, args=(device, board, opened), daemon=True)
+                for device in devices
+            ]
+            for thread in threads:
+                thread.start()
+            self._make(lambda made: self._offer(board, made))
+            board.end_making()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)  # a join without limit would not see Ctrl-C
+            if board.error is not None:
+                raise board.error
+            return self._conclude(board, devices[0], opened[devices[0].label])
+        finally:
+            board.stop()
+            for device in devices:
+                device.close()
+            for thread in threads:
+                thread.join(5)
+
+    def _work(self, device: Device, board: Board, opened: dict[str, Opened]) -> None:
+        """One device's thread."""
+        try:
+            first = device.open(self.tuning.original.data)
+            opened[device.label] = first
+            self.say(
+                f"{device.label}: the original takes {first.launch_ms:.4g} ms, "
+                f"the same outputs twice on {first.seeds} sets of inputs"
+            )
+            while (made := board.take()) is not None:
+                assert made.cubin is not None
+                measurement = device.measure(made.name, made.cubin)
+                if not board.is_stopped:
+                    limit_s = self.tuning.choices.limit_s
+                    self.store.put_measured(self._key(made), made.name, limit_s, measurement)
+                if board.record(made.name, measurement):
+                    self.say(f"{device.label}: {made.name}: {describe_measurement(measurement)}")
+        except BaseException as error:  # goes on in the main thread
+            board.stop(error)
+
+    def _offer(self, board: Board, made: Made) -> None:
+        if board.error is not None:
+            raise board.error
+        known = None
+        if made.is_usable:
+            known = self.store.measured(self._key(made), self.tuning.choices.limit_s)
+            self.reused += known is not None
+        board.add(made, known)
+
+    def _key(self, *variants: Made) -> str:
+        tuning, gpu = self.tuning, self.gpu or {}
+        return key_of(
+            METHOD, gpu.get("name"), gpu.get("driver"), gpu.get("driver_cuda_version"),
+            tuning.launch_sha256, tuning.seeds, tuning.choices.rounds,
+            sha256(tuning.original.data), tuning.kernel,
+            [made.cubin_sha256 for made in variants],
+        )  # fmt: skip
+
+    # --- choosing -------------------------------------------------------------------------------
+
+    def _conclude(self, board: Board, device: Device, opened: Opened) -> TuneResult:
+        made, measured, excluded = board.made(), board.measured(), board.excluded()
+        if self.reused:
+            self.say(f"{self.reused} measurements were there from before")
+        faster = [
+            (made[name], comparison)
+            for name, measurement in measured.items()
+            if (comparison := measurement.comparison) is not None and comparison.is_faster
+        ]
+        faster.sort(key=lambda entry: (-entry[1].speedup, entry[0].name))
+        finals = self._finals(device, _distinct([one for one, _ in faster]))
+        rows = [Row(one, measured.get(name), excluded.get(name, "")) for name, one in made.items()]
+        best, reason = choose(finals, rows)
+        return TuneResult.of(self.tuning, self.gpu, opened, rows, best, reason, finals)
+
+    def _finals(self, device: Device, candidates: list[Made]) -> list[Final]:
+        chosen = candidates[:FINALISTS]
+        if not chosen:
+            return []
+        key = self._key(*chosen)
+        samples = self.store.compared(key)
+        if samples is None:
+            names = ", ".join(made.name for made in chosen)
+            self.say(f"{device.label}: once more, in the same rounds: {names}")
+            samples = device.compare({made.name: made.cubin or b"" for made in chosen})
+            self.store.put_compared(key, samples)
+        found: list[Final] = []
+        for made in chosen:
+            comparison = Comparison.of(samples["original"], samples["again"], samples[made.name])
+            found.append(Final(made.name, comparison))
+        return found
+
+
+def _distinct(variants: list[Made]) -> list[Made]:
+    """The first of each that have the same bytes."""
+    return list({made.cubin_sha256: made for made in reversed(variants)}.values())[::-1]
+
+
+def choose(finals: Sequence[Final], rows: Sequence[Row]) -> tuple[str | None, str]:
+    """The best of the last session and why, or None for the original and why."""
+    winners = [final for final in finals if final.comparison.is_faster]
+    if winners:
+        best = max(winners, key=lambda final: final.comparison.speedup)
+        c = best.comparison
+        return best.name, (
+            f"measured {c.speedup:.3f} times as fast ({c.low:.3f} to {c.high:.3f}; the original "
+            f"against itself varies by {100 * c.noise:.1f} %)"
+        )
+    if finals:
+        return None, "what seemed faster is not, when timed once more beside the original"
+    timed = [c for row in rows if row.measurement and (c := row.measurement.comparison)]
+    if not timed:
+        return None, "no variant could be measured"
+    best_speedup = max(c.speedup for c in timed)
+    return None, f"no variant is faster beyond the noise (the best: {best_speedup:.3f} times)"
+
+
+def describe_made(made: Made) -> str:
+    """A variant in a few words."""
+    if not made.is_usable:
+        return f"{made.status}: {made.reason}" if made.reason else made.status
+    if made.predicted is None:
+        return made.status
+    typical, least, most = made.predicted
+    return f"{made.status}, predicted {typical:.2f} times as fast ({least:.2f} to {most:.2f})"
+
+
+def describe_measurement(measurement: Measurement) -> str:
+    """A measurement in a few words."""
+    comparison = measurement.comparison
+    if measurement.status == "different":
+        return f"REJECTED, its outputs differ: {measurement.reason}"
+    if comparison is None:
+        return f"failed: {measurement.reason}"
+    return (
+        f"{comparison.speedup:.3f} times as fast ({comparison.low:.3f} to {comparison.high:.3f}), "
+        f"outputs identical on {measurement.seeds} sets of inputs"
+    )
+
+
+__all__ = ["Choices", "RegdemError", "TuneResult", "tune"]
