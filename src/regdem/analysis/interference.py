@@ -3,12 +3,14 @@
 Problem: the count a kernel was given is not the count it needs. How far would renumbering alone
 go, and if a count is out of reach, which values stand in the way?
 
-Method: two webs interfere iff their points overlap; edges come from a sweep over the webs' live
-intervals. Webs that one operand names as a tuple form a group that keeps its distances, and a
-colour is the first register of a group, a multiple of its alignment. The order is smallest-last
-(Matula and Beck), which is Chaitin's simplification with Briggs' optimism for every number of
-colours at once; each group then takes the lowest numbers it can. Orders by program point and by
-size are tried as well, and the best result stands. R1, the stack pointer, keeps its number.
+Method: two webs interfere iff their points overlap. A sweep over the webs' live intervals, in order
+of their first points, gives each web one mask: the intervals open where one of its own begins, and
+those that begin while it is open (a contiguous stretch, since intervals are numbered in order).
+Webs that one operand names as a tuple form a group that keeps its distances, and a colour is the
+first register of a group, a multiple of its alignment. The order is smallest-last (Matula and
+Beck), which is Chaitin's simplification with Briggs' optimism for every number of colours at once;
+each group then takes the lowest numbers it can. Orders by program point and by size are tried as
+well, and the best result stands. R1, the stack pointer, keeps its number.
 
 Invariants: `colouring.register_of` is a legal assignment (webs that interfere differ, tuples are
 aligned); `colours` is at least `clique`, the most registers live at one point.
@@ -19,10 +21,13 @@ Not claimed: that `colours` is the least possible. Colouring with tuples is NP-h
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heappop, heappush
 
+from regdem.analysis.bits import members
 from regdem.analysis.webs import STACK_POINTER, Webs
 
 REGISTER_LIMIT = 255
@@ -34,14 +39,27 @@ _ODD = _EVEN << 1
 
 @dataclass(frozen=True)
 class Interference:
-    """Webs as nodes; `neighbours[w]` are the webs that may not share a register with `w`.
+    """Webs as nodes. Bit k of a mask is the k-th live interval of the sweep.
 
-    `clique` is the most webs that hold a register at one point: no colouring needs fewer.
+    `touched[w]` are the intervals that overlap one of web w, its own among them; `own[w]` are
+    those of web w itself; `holder[k]` is the web of interval k. `clique` is the most webs that
+    hold a register at one point: no colouring needs fewer.
     """
 
     webs: Webs
-    neighbours: tuple[frozenset[int], ...]
+    touched: tuple[int, ...]
+    own: tuple[int, ...]
+    holder: tuple[int, ...]
     clique: int
+
+    @cached_property
+    def neighbours(self) -> tuple[frozenset[int], ...]:
+        """For each web the webs that may not share a register with it."""
+        holder = self.holder
+        return tuple(
+            frozenset([holder[k] for k in members(mask & ~own)]) - {w}
+            for w, (mask, own) in enumerate(zip(self.touched, self.own, strict=True))
+        )
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
@@ -51,7 +69,20 @@ class Interference:
     @cached_property
     def edges(self) -> int:
         """Pairs of webs that may not share a register."""
-        return sum(map(len, self.neighbours)) // 2
+        # A pair of webs of one interval each is seen from both; others are counted by hand.
+        several = [w for w in self.nodes if self.own[w].bit_count() > 1]
+        lone = (1 << len(self.holder)) - 1
+        for w in several:
+            lone &= ~self.own[w]
+        seen = sum([(self.touched[w] & lone).bit_count() - 1 for w in self.nodes
+                    if self.own[w] & lone])  # fmt: skip
+        mixed = both = 0
+        apart = set(several)
+        for w in several:
+            mask = self.touched[w]
+            mixed += (mask & lone).bit_count()
+            both += len({self.holder[k] for k in members(mask & ~lone & ~self.own[w])} & apart)
+        return seen // 2 + mixed + both // 2
 
     def edge_list(self) -> list[tuple[int, int]]:
         """The pairs (a, b), a < b, in order."""
@@ -89,27 +120,26 @@ class Fit:
 
 def interference(webs: Webs) -> Interference:
     """Builds the graph by a sweep over all live intervals."""
-    starts: list[tuple[int, int, int]] = []
+    runs: list[tuple[int, int, int]] = []
     for web in webs.webs:
-        starts.extend((first, last, web.index) for first, last in intervals(web.points))
-    starts.sort()
-    neighbours: list[set[int]] = [set() for _ in webs.webs]
-    ends: dict[int, list[int]] = {}
-    for _first, last, web in starts:
-        ends.setdefault(last, []).append(web)
-    closing = sorted(ends)
-    live: set[int] = set()
-    most = k = 0
-    for first, _last, web in starts:
-        while k < len(closing) and closing[k] < first:
-            live.difference_update(ends[closing[k]])
-            k += 1
-        for other in live - neighbours[web]:
-            neighbours[other].add(web)
-        neighbours[web] |= live
-        live.add(web)
-        most = max(most, len(live))
-    return Interference(webs, tuple(map(frozenset, neighbours)), most)
+        runs.extend([(first, last, web.index) for first, last in intervals(web.points)])
+    runs.sort()
+    first_points = [first for first, _last, _web in runs]
+    touched = [0] * len(webs.webs)
+    own = [0] * len(webs.webs)
+    closing: list[tuple[int, int]] = []
+    live = most = 0
+    for k, (first, last, web) in enumerate(runs):
+        while closing and closing[0][0] < first:
+            live ^= 1 << heappop(closing)[1]
+        live |= 1 << k
+        heappush(closing, (last, k))
+        own[web] |= 1 << k
+        begun = bisect_right(first_points, last, k)
+        touched[web] |= live | ((1 << begun) - (1 << k))
+        most = max(most, len(closing))
+    holder = tuple([web for _first, _last, web in runs])
+    return Interference(webs, tuple(touched), tuple(own), holder, most)
 
 
 def intervals(points: int) -> list[tuple[int, int]]:
@@ -238,30 +268,32 @@ class _Solver:
     def assign(self, order: list[int], limit: int) -> tuple[Colouring, tuple[int, ...]]:
         """Lowest numbers first in the given order; groups that find none below `limit` are left."""
         webs = self.graph.webs
-        base: dict[int, int] = {}
+        own, touched = self.graph.own, self.graph.touched
         register_of: dict[int, int] = {}
-        bit_of = [0] * len(webs.webs)
+        held = [0] * (REGISTER_LIMIT + 1)
+        """Per register the intervals of the webs that have it."""
         left: list[int] = []
         top = 0
         for k in order:
             group = webs.groups[k]
             taken = 0
             for w in group.webs:
-                offset = self.offset[w]
-                blocked = 0
-                for other in self.graph.neighbours[w]:
-                    blocked |= bit_of[other]
-                taken |= blocked >> offset
+                mask, blocked = touched[w], 0
+                if not mask:
+                    continue
+                for r in range(top):
+                    if held[r] & mask:
+                        blocked |= 1 << r
+                taken |= blocked >> self.offset[w]
             place = self._place(k, group.alignment, taken, top, limit)
             if place is None:
                 left.extend(group.webs)
                 continue
-            base[k] = place
             for w in group.webs:
-                register_of[w] = place + self.offset[w]
-                bit_of[w] = 1 << register_of[w]
-                if self._held(w):
-                    top = max(top, register_of[w] + 1)
+                register = register_of[w] = place + self.offset[w]
+                if own[w]:
+                    held[register] |= own[w]
+                    top = max(top, register + 1)
         return Colouring(register_of, top), tuple(sorted(left))
 
     def _place(self, group: int, alignment: int, taken: int, top: int, limit: int) -> int | None:

@@ -105,7 +105,7 @@ def cliff_table(launch: Launch) -> tuple[Cliff, ...]:
     """Every step of a launch's staircase, its own register count left aside."""
     rows: list[Cliff] = []
     held = 0
-    for registers in range(launch.sm.max_registers_per_thread, 0, -1):
+    for registers in _counts(launch):
         at = resident(replace(launch, registers=registers))
         if at.active_warps <= held:
             continue
@@ -128,6 +128,13 @@ def cliff_table(launch: Launch) -> tuple[Cliff, ...]:
             )
         )
     return tuple(rows)
+
+
+def _counts(launch: Launch) -> list[int]:
+    """The counts at which a warp's allocation changes, the highest of each, downwards."""
+    step = max(1, launch.sm.register_granule // WARP_THREADS)
+    most = launch.sm.max_registers_per_thread
+    return [most, *(n for n in range(most // step * step, 0, -step) if n != most)]
 
 
 def free_shared_bytes(launch: Launch, blocks: int) -> int:
@@ -180,11 +187,16 @@ def _own_shared(launch: Launch) -> int:
 
 
 def _most_registers(launch: Launch, blocks: int) -> int | None:
-    for registers in range(launch.sm.max_registers_per_thread, 0, -1):
+    """The highest count with which registers allow so many blocks: the bound falls with it."""
+    fits, fails = 0, launch.sm.max_registers_per_thread + 1
+    while fails - fits > 1:
+        registers = (fits + fails) // 2
         demand = replace(launch, registers=registers).demand()
         if block_bounds(launch.sm, demand).registers >= blocks:
-            return registers
-    return None
+            fits = registers
+        else:
+            fails = registers
+    return fits or None
 
 
 def _shared_room(launch: Launch, blocks: int) -> int:
