@@ -24,13 +24,16 @@ answer, not measurements of the kernel.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from typing import Any
+
+import numpy as np
 
 from regdem.analysis.bits import FILE_BASE
 from regdem.analysis.forms import forms_of
 from regdem.analysis.loop_demand import LONG_LATENCY
-from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, RegisterFile, Role
+from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, DecodedCode, RegisterFile, Role
 from regdem.isa.table import Form
 from regdem.program.loops import Loop
 from regdem.program.program import Program
@@ -52,10 +55,12 @@ Hopper, an L1 hit for local; conservative guesses, as published microbenchmarks 
 _FIXED_CYCLES = {"fp64": 8, "imad_wide": 5, "hfma": 6, "mma": 24, "uniform": 10}
 _DEFAULT_FIXED_CYCLES = 4
 SCHEDULERS = 4
-_BASE: list[int] = [FILE_BASE[file] for file in RegisterFile]
+_BASE = np.array([FILE_BASE[file] for file in RegisterFile], dtype=np.int64)
 _DATA = FILE_BASE[RegisterFile.PRED]
 """Positions below this are registers of the GPR and UGPR files."""
 _PLACES = 336
+_BOARDS = [[b for b in range(6) if mask >> b & 1] for mask in range(64)]
+"""The scoreboards of each wait mask."""
 
 
 @dataclass(frozen=True)
@@ -108,37 +113,40 @@ def loop_parallelism(program: Program, nest: tuple[Loop, ...]) -> tuple[LoopPara
     ]
     if not chosen:
         return ()
-    forms = forms_of(program.code)
-    accesses = _accesses(program)
-    found = [_loop(program, loop, forms, accesses) for loop in chosen]
+    body = _Body(program)
+    found = [_loop(program, loop, body) for loop in chosen]
     return tuple(sorted(found, key=lambda loop: (loop.start_offset, loop.depth)))
 
 
-@dataclass(frozen=True)
-class _Accesses:
-    """Per instruction the registers of all files that it reads and writes, as packed positions."""
+class _Body:
+    """The columns of a program that the walks read, as plain lists.
 
-    reads: list[list[int]]
-    writes: list[list[int]]
+    `reads` and `writes`: per instruction the registers of all files, as packed positions.
+    """
+
+    def __init__(self, program: Program) -> None:
+        code = program.code
+        self.forms = forms_of(code)
+        self.cycles = [result_cycles(form) for form in code.table.forms]
+        self.long = [f.reads_memory and f.memory in LONG_LATENCY for f in code.table.forms]
+        self.reads = _positions(code, Role.READ)
+        self.writes = _positions(code, Role.WRITE)
+        self.stall: list[int] = code.stall.tolist()
+        self.wait: list[int] = code.wait_mask.tolist()
+        self.write_scoreboard: list[int] = code.write_scoreboard.tolist()
+        self.read_scoreboard: list[int] = code.read_scoreboard.tolist()
 
 
-def _accesses(program: Program) -> _Accesses:
-    code = program.code
-    reads: list[list[int]] = [[] for _ in range(len(code))]
-    writes: list[list[int]] = [[] for _ in range(len(code))]
-    instruction: list[int] = code.operand_instruction.tolist()
-    file_of: list[int] = code.operand_file.tolist()
-    start: list[int] = code.operand_register.tolist()
-    width_of: list[int] = code.operand_width.tolist()
-    role_of: list[int] = code.operand_role.tolist()
-    rows = zip(instruction, file_of, start, width_of, role_of, strict=True)
-    for i, file, register, width, role in rows:
-        first = _BASE[file] + register
-        if role & Role.READ:
-            reads[i].extend(range(first, first + width))
-        if role & Role.WRITE:
-            writes[i].extend(range(first, first + width))
-    return _Accesses(reads, writes)
+def _positions(code: DecodedCode, role: Role) -> list[list[int]]:
+    chosen = ((code.operand_role & role) != 0).nonzero()[0]
+    width = code.operand_width[chosen].astype(np.int64)
+    first = _BASE[code.operand_file[chosen]] + code.operand_register[chosen]
+    ends = np.cumsum(width)
+    flat = np.arange(int(width.sum())) + np.repeat(first - (ends - width), width)
+    instruction = np.repeat(code.operand_instruction[chosen], width)
+    bounds: list[int] = np.searchsorted(instruction, np.arange(len(code) + 1)).tolist()
+    positions: list[int] = flat.tolist()
+    return [positions[a:b] for a, b in pairwise(bounds)]
 
 
 def is_padding(program: Program, loop: Loop) -> bool:
@@ -156,69 +164,64 @@ def result_cycles(form: Form) -> int:
     return ASSUMED_CYCLES[form.memory] if form.variable_latency else fixed_cycles(form)
 
 
-def _loop(
-    program: Program,
-    loop: Loop,
-    forms: list[Form],
-    accesses: _Accesses,
-) -> LoopParallelism:
+def _loop(program: Program, loop: Loop, columns: _Body) -> LoopParallelism:
     blocks = sorted((program.blocks[b].start, program.blocks[b].end) for b in loop.blocks)
     body = [i for start, end in blocks for i in range(start, end)]
-    form_of = {i: forms[i] for i in body}
-    cycles = {i: result_cycles(form) for i, form in form_of.items()}
-    long_loads = {i for i, f in form_of.items() if f.reads_memory and f.memory in LONG_LATENCY}
-    path, recurrence = _paths(body, accesses, cycles)
-    walk = _walk(program, body, cycles, long_loads)
-    unit = {i: 1 if i in long_loads else 0 for i in body}
-    chain, _ = _paths(body, accesses, unit)
+    form: list[int] = program.code.form[body].tolist()
+    cycles = [columns.cycles[f] for f in form]
+    unit = [int(columns.long[f]) for f in form]
+    path, recurrence = _paths(body, columns, cycles)
+    walk = _walk(body, columns, cycles, unit)
     return LoopParallelism(
         start_offset=blocks[0][0] * INSTRUCTION_BYTES,
         end_offset=blocks[-1][1] * INSTRUCTION_BYTES,
         depth=loop.depth,
         instructions=len(body),
-        issue_cycles=sum(program.code.stall[body].tolist()),
+        issue_cycles=sum([columns.stall[i] for i in body]),
         warp_cycles=walk.cycles,
         memory_stall_cycles=walk.memory_stall,
         critical_path_cycles=path,
         recurrence_cycles=recurrence,
-        independent_chains=_chains(body, accesses),
-        loads=len(long_loads),
+        independent_chains=_chains(body, columns),
+        loads=sum(unit),
         loads_in_flight=walk.in_flight,
-        load_chain=chain,
+        load_chain=_paths(body, columns, unit, passes=1)[0] if any(unit) else 0,
         warps_needed=SCHEDULERS * max(1, ceil(walk.cycles / max(1, len(body)))),
     )
 
 
-def _paths(body: list[int], accesses: _Accesses, cycles: dict[int, int]) -> tuple[int, int]:
-    """(longest path of one pass, cycles each further pass adds)."""
+def _paths(body: list[int], columns: _Body, cycles: list[int], passes: int = 3) -> tuple[int, int]:
+    """(longest path of one pass, cycles the last pass adds)."""
     ready = [0] * _PLACES
     ends: list[int] = []
-    reads, writes = accesses.reads, accesses.writes
+    steps = [
+        (columns.reads[i], columns.writes[i], each) for i, each in zip(body, cycles, strict=True)
+    ]
     end = 0
-    for _ in range(3):
-        for i in body:
-            done = cycles[i]
-            if reads[i]:
-                done += max([ready[r] for r in reads[i]])
+    for _ in range(passes):
+        for reads, writes, each in steps:
+            done = 0
+            for r in reads:
+                if ready[r] > done:
+                    done = ready[r]
+            done += each
             if done > end:
                 end = done
-            for r in writes[i]:
+            for r in writes:
                 ready[r] = done
         ends.append(end)
-    return ends[0], ends[2] - ends[1]
+    return ends[0], ends[-1] - ends[-2] if passes > 1 else 0
 
 
-def _chains(body: list[int], accesses: _Accesses) -> int:
+def _chains(body: list[int], columns: _Body) -> int:
     """Connected parts of the dependence graph of one pass, induction variables taken away.
 
     An induction variable is an instruction that updates its own result and otherwise reads only
     what the loop doesn't write.
     """
-    reads = {i: {r for r in accesses.reads[i] if r < _DATA} for i in body}
-    writes = {i: {r for r in accesses.writes[i] if r < _DATA} for i in body}
-    written: set[int] = set()
-    for i in body:
-        written |= writes[i]
+    reads = {i: {r for r in columns.reads[i] if r < _DATA} for i in body}
+    writes = {i: {r for r in columns.writes[i] if r < _DATA} for i in body}
+    written = set[int]().union(*writes.values())
     inductive = {i for i in body if reads[i] & writes[i] and not (reads[i] - writes[i]) & written}
     parent = {i: i for i in body}
 
@@ -248,36 +251,40 @@ class _Walk:
     in_flight: int = 0
 
 
-def _walk(program: Program, body: list[int], cycles: dict[int, int], long_loads: set[int]) -> _Walk:
+def _walk(body: list[int], columns: _Body, cycles: list[int], long_loads: list[int]) -> _Walk:
     """An in-order warp over two passes; the figures are those of the second."""
-    code = program.code
-    stall: list[int] = code.stall.tolist()
-    wait: list[int] = code.wait_mask.tolist()
-    write: list[int] = code.write_scoreboard.tolist()
-    read: list[int] = code.read_scoreboard.tolist()
+    steps = [
+        (
+            columns.wait[i],
+            columns.write_scoreboard[i],
+            columns.read_scoreboard[i],
+            max(1, columns.stall[i]),
+            latency,
+            is_long,
+        )
+        for i, latency, is_long in zip(body, cycles, long_loads, strict=True)
+    ]
     done_at = [0] * 6
     slow: list[int] = [0] * 6
     result = _Walk()
     time = 0
     for _ in range(2):
         begin, waited, first_wait = time, 0, None
-        for i in body:
-            mask = wait[i]
+        for mask, write, read, stall, latency, is_long in steps:
             if mask:
-                ready = max(done_at[b] for b in range(6) if mask >> b & 1)
-                outstanding = sum(slow)
-                if any(slow[b] for b in range(6) if mask >> b & 1):
-                    first_wait = outstanding if first_wait is None else first_wait
+                boards = _BOARDS[mask]
+                ready = max([done_at[b] for b in boards])
+                if any(slow[b] for b in boards):
+                    first_wait = sum(slow) if first_wait is None else first_wait
                     waited += max(0, ready - time)
-                for b in range(6):
-                    if mask >> b & 1:
+                    for b in boards:
                         slow[b] = 0
                 time = max(time, ready)
-            if write[i] != NO_SCOREBOARD:
-                done_at[write[i]] = max(done_at[write[i]], time + cycles[i])
-                slow[write[i]] += i in long_loads
-            if read[i] != NO_SCOREBOARD:
-                done_at[read[i]] = max(done_at[read[i]], time + 10)
-            time += max(1, stall[i])
+            if write != NO_SCOREBOARD:
+                done_at[write] = max(done_at[write], time + latency)
+                slow[write] += is_long
+            if read != NO_SCOREBOARD:
+                done_at[read] = max(done_at[read], time + 10)
+            time += stall
         result = _Walk(time - begin, waited, first_wait or 0)
     return result
