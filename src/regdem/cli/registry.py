@@ -33,6 +33,10 @@ VERBS: dict[str, Verb] = {
         "regdem.cli.optimize:command",
         "Make, prove and predict every variant; write the best, or say why not.",
     ),
+    "tune": Verb(
+        "regdem.cli.tune:command",
+        "Measure every variant on a GPU against the original; write the fastest.",
+    ),
     "predict": Verb(
         "regdem.cli.predict:command",
         "Rank files by predicted cycles, and say what bounds each kernel.",
@@ -50,6 +54,10 @@ VERBS: dict[str, Verb] = {
     "plan": Verb(
         "regdem.cli.plan:command",
         "Work backward from the latency to hide to a register budget.",
+    ),
+    "study": Verb(
+        "regdem.cli.study:command",
+        "Unroll factors or register caps of one source, compiled, compared and explained.",
     ),
     "doctor": Verb("regdem.cli.doctor:command", "Tools found, versions, and what works here."),
     "schema": Verb("regdem.cli.schemas:command", "Print the JSON Schema of a verb's output."),

@@ -1,0 +1,199 @@
+"""Verdicts in words: what each build became, and which one to take.
+
+The choice goes by measured medians where every build was measured and gave the first build's
+outputs, else by predicted cycles. Among builds within `TIE` of the best the least change wins: the
+smallest factor, or the build nearest to the source as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from regdem.study.effect import LoopEffect
+from regdem.study.mechanisms import mechanisms, operation_changes
+from regdem.study.model import Build, Mechanism, Recommendation, TargetLoop, Verdict
+
+TIE = 0.01
+"""Less than one per cent is noise on the hardware measured so far."""
+_NO_ROOM = "a block of that size does not fit on an SM; give another --threads"
+
+
+def judge_unroll(
+    builds: Sequence[Build], targets: Sequence[TargetLoop], define: str
+) -> list[Build]:
+    """Every build of a study of unrolling with its verdict."""
+    base = builds[0]
+    judged: list[Build] = []
+    for build in builds:
+        status, statement = _unroll_status(base, build, targets, define)
+        told = () if build is base or build.same_as is not None else mechanisms(base, build)
+        judged.append(replace(build, verdict=Verdict(status, statement, told)))
+    return judged
+
+
+def judge_caps(builds: Sequence[Build]) -> list[Build]:
+    """Every build of a study of caps with its verdict."""
+    base = builds[0]
+    judged: list[Build] = []
+    for build in builds:
+        status, statement = _cap_status(base, build)
+        told = () if build is base or build.same_as is not None else mechanisms(base, build)
+        judged.append(replace(build, verdict=Verdict(status, statement, told)))
+    return judged
+
+
+def _unroll_status(
+    base: Build, build: Build, targets: Sequence[TargetLoop], define: str
+) -> tuple[str, str]:
+    assert build.spec.factor is not None
+    assert base.spec.factor is not None
+    if build is base:
+        if not targets:
+            return "baseline", "the build to compare with"
+        return "baseline", "the build to compare with: " + "; ".join(
+            _baseline_words(base, target) for target in targets
+        )
+    asked = build.spec.factor / base.spec.factor
+    effects = [build.comparison.effect(target.index) for target in targets]
+    if build.same_as is not None:
+        same = f"same code as {build.same_as.replace('-', ' ')}"
+        if any(effect.gone for effect in effects):
+            return "full_unroll", f"{same}: the loop is gone already, a larger factor adds nothing"
+        return "no_effect", f"the factor had no effect: {same}"
+    if not any(effect.changed for effect in effects):
+        return "no_effect", (
+            f"the factor had no effect on any loop, though the code differs: is {define} meant for "
+            "something else?"
+        )
+    words = [_effect_words(target, effect) for target, effect in zip(targets, effects, strict=True)]
+    changed = [effect for effect in effects if effect.changed]
+    if all(effect.gone for effect in changed):
+        return "full_unroll", "full unroll: " + "; ".join(words)
+    as_asked = all(effect.agrees_with(asked) for effect in changed if not effect.gone)
+    if not as_asked:
+        return "other_factor", f"not {_factor(asked)} copies, as asked: " + "; ".join(words)
+    return "unrolled", "; ".join(words)
+
+
+def _baseline_words(base: Build, target: TargetLoop) -> str:
+    turns = f"{target.turns:g} turns" if target.turns_known else "turns not known"
+    region = base.analysed.anatomy.region(target.index)
+    return f"{target.title} has {region.instructions} instructions, {turns}"
+
+
+def _effect_words(target: TargetLoop, effect: LoopEffect) -> str:
+    if effect.main is None:
+        return f"{target.title} can't be found again"
+    copies = _factor(effect.copies)
+    if effect.gone:
+        return f"{target.title} is gone, {copies} copies of it stand where it was"
+    if not effect.changed:
+        return f"{target.title} is unchanged"
+    words = f"{target.title} holds {copies} copies of its work per turn"
+    if effect.step_agrees:
+        words += (
+            f", and its counter's step is {_factor(effect.step_ratio or 1.0)} times the first's"
+        )
+    return words
+
+
+def _cap_status(base: Build, build: Build) -> tuple[str, str]:
+    if build is base:
+        return "baseline", "the build to compare with: the source as it is"
+    if build.same_as is not None:
+        return "same_code", f"same code as {build.same_as}"
+    changes = operation_changes(base.analysed, build.analysed)
+    if not changes:
+        return "same_operations", (
+            "the same operations as the first build: registers, order, moves and spills differ"
+        )
+    shown = ", ".join(f"{amount:+d} {name}" for name, amount in changes[:6])
+    more = f" and {len(changes) - 6} more" if len(changes) > 6 else ""
+    return "other_operations", f"other operations than the first build: {shown}{more}"
+
+
+def recommend(builds: Sequence[Build], *, unrolled: bool) -> Recommendation:
+    """The build to take."""
+    base = builds[0]
+    runnable = [build for build in builds if build.analysed.active_blocks]
+    timed = all(
+        build.measured is not None and build.measured.times is not None for build in runnable
+    )
+
+    def cost(build: Build) -> float:
+        if timed and build.measured is not None and build.measured.times is not None:
+            return build.measured.times.median_ms
+        return build.prediction.predicted_cycles
+
+    eligible = [build for build in runnable if build.measured is None or build.measured.correct]
+    if base not in eligible:
+        return Recommendation(base.name, "none: the first build can't be launched", _NO_ROOM)
+    least = min(cost(build) for build in eligible)
+    chosen = next(build for build in eligible if cost(build) <= (1 + TIE) * least)
+    by = "measured" if timed else "predicted"
+    if chosen is base:
+        return Recommendation(
+            base.name,
+            f"leave it as it is: no build is {'' if timed else 'predicted '}faster",
+            _why_not(eligible, cost, by),
+        )
+    speed = cost(base) / cost(chosen)
+    sentences = [f"{by} {speed:.2f} times as fast as {base.name}" + _because(chosen, "improved")]
+    if hurt := chosen.verdict.of("hurt"):
+        sentences.append("it pays with " + _shorts(hurt))
+        if not timed and (clean := _clean(eligible, cost)) is not None and clean is not base:
+            sentences.append(
+                f"without that, {clean.name}: {by} {cost(base) / cost(clean):.2f} times as fast"
+            )
+    last = [build for build in eligible if build.same_as is None][-1]
+    if unrolled and last is not chosen and last.verdict.of("hurt"):
+        sentences.append(
+            f"{last.name} is {by} {cost(base) / cost(last):.2f} times as fast and pays with "
+            + _shorts(last.verdict.of("hurt"))
+        )
+    return Recommendation(chosen.name, f"take {_name_of(chosen, unrolled)}", "; ".join(sentences))
+
+
+def _shorts(mechanisms_: Sequence[Mechanism]) -> str:
+    return ", ".join(mechanism.short for mechanism in mechanisms_)
+
+
+def _because(build: Build, effect: str) -> str:
+    told = build.verdict.of(effect)
+    return f" ({_shorts(told)})" if told else ""
+
+
+def _clean(builds: Sequence[Build], cost: Callable[[Build], float]) -> Build | None:
+    """The best build that loses no blocks and spills nothing inside loops."""
+    harmless = [
+        build
+        for build in builds
+        if not any(m.name in ("residency", "local_spills") for m in build.verdict.of("hurt"))
+    ]
+    return min(harmless, key=cost) if harmless else None
+
+
+def _why_not(builds: Sequence[Build], cost: Callable[[Build], float], by: str) -> str:
+    costs = {build.name: cost(build) for build in builds}
+    first = costs[builds[0].name]
+    nearest = min(costs, key=lambda name: (costs[name], name))
+    if nearest == builds[0].name:
+        others = {name: value for name, value in costs.items() if name != nearest}
+        if not others:
+            return "there is no other build"
+        nearest = min(others, key=lambda name: (others[name], name))
+    return (
+        f"the best other build, {nearest}, is {by} at {first / costs[nearest]:.2f} times the speed"
+    )
+
+
+def _name_of(build: Build, unrolled: bool) -> str:
+    if unrolled:
+        kind = "full unroll" if build.verdict.status == "full_unroll" else "partial unroll"
+        return f"{build.spec.title} ({kind}): {build.spec.change}"
+    return f"{build.spec.title}: {build.spec.change}" if build.spec.change else build.spec.title
+
+
+def _factor(value: float) -> str:
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
