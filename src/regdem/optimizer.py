@@ -41,6 +41,8 @@ from regdem.variants import (
 
 ROUND = 8
 """Rewrites of a kernel that are made before what is left is looked at again."""
+_ALIKE = 0.95
+"""What storing every value may save over computing some again."""
 
 
 @dataclass(frozen=True)
@@ -208,11 +210,13 @@ def _survey(
             _list_base(each, base, counter)
         planned = [s for base in each.surveyed.values() for s in base.specs]
         planned.sort(key=each.bound)
-        free = [spec for spec in planned if spec.candidates != "live-range"]
-        paid = [spec for spec in planned if spec.candidates == "live-range"]
-        each.queue = [*paid[: effort.rewrites], *free]
-        for spec in paid[effort.rewrites :]:
+        paper = [spec for spec in planned if spec.candidates != "live-range"]
+        first = [spec for spec in planned if spec.candidates == "live-range" and not spec.after]
+        kept = {spec.name for spec in first[: effort.rewrites]}
+        for spec in first[effort.rewrites :]:
             _note(each, spec, "skipped", f"beyond the {effort.rewrites} rewrites of this effort")
+        following = [spec for spec in planned if spec.after in kept]
+        each.queue = [*first[: effort.rewrites], *following, *paper]
         counter.expect(len(each.queue))
 
 
@@ -289,12 +293,13 @@ def _next_round(work: _Work, options: Options, counter: _Counter) -> list[Varian
 
 def _useless(work: _Work, spec: VariantSpec, first: Outcome | None, most_cycles: float) -> str:
     """Why a rewrite need not be made, or nothing."""
-    if first is not None and first.status in ("proved", "same"):
-        if first.done is None or not first.done.rewrite.rematerialised:
-            return f"{spec.after} computes nothing again"
-    elif first is not None:
-        return f"{spec.after} was not made: {first.reason}"
     least = work.bound(spec)
+    if first is not None:
+        if first.done is None or first.prediction is None:
+            return f"{spec.after} was not made: {first.reason}"
+        if not first.done.rewrite.rematerialised:
+            return f"{spec.after} computes nothing again"
+        least = first.prediction.predicted_cycles * _ALIKE
     if most_cycles and spec.candidates == "live-range" and least > most_cycles:
         best = _best_cycles(work)
         return f"would need at least {least / best:.2f} times the cycles of the best found"
