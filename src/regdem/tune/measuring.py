@@ -52,13 +52,20 @@ def pack_value(raw: bytes) -> np.generic:
     return np.frombuffer(raw, dtype=np.dtype((np.void, len(raw))))[0]
 
 
-def first_difference(problem: Problem, expected: Outputs, found: Outputs) -> dict[str, Any] | None:
-    """Where outputs differ: argument, bytes, and the first differing elements; None: nowhere."""
+def first_difference(
+    problem: Problem, expected: Outputs, found: Outputs, tolerance: float = 0.0
+) -> dict[str, Any] | None:
+    """Where outputs differ: argument, bytes, and the first differing elements; None: nowhere.
+
+    tolerance: relative difference up to which floating-point elements count as equal.
+    """
     for number, wanted in expected.items():
         got = found[number]
         if np.array_equal(wanted, got):
             continue
         buffer = problem.buffers[number]
+        if tolerance > 0 and _close(wanted, got, buffer.dtype, tolerance):
+            continue
         places = np.flatnonzero(wanted != got)
         kind = np.dtype("u2" if buffer.dtype == "bfloat16" else buffer.dtype)
         elements = np.unique(places // kind.itemsize)[:_SHOWN]
@@ -78,6 +85,24 @@ def first_difference(problem: Problem, expected: Outputs, found: Outputs) -> dic
             ],
         }
     return None
+
+
+def _close(
+    wanted: NDArray[np.uint8], got: NDArray[np.uint8], dtype: str, tolerance: float
+) -> bool:
+    """Whether all elements are equal, both no numbers, or within the tolerance of the larger."""
+    if dtype == "bfloat16":
+        pair = [data.view(np.uint16).astype(np.uint32) << np.uint32(16) for data in (wanted, got)]
+        first, second = (bits.view(np.float32).astype(np.float64) for bits in pair)
+    elif np.dtype(dtype).kind not in "fc":
+        return False
+    else:
+        kind = np.dtype(dtype)
+        exact = np.complex128 if kind.kind == "c" else np.float64
+        first, second = (data.view(kind).astype(exact) for data in (wanted, got))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(first - second) <= tolerance * np.maximum(np.abs(first), np.abs(second))
+    return bool(np.all(near | (first == second) | (np.isnan(first) & np.isnan(second))))
 
 
 def _element(data: NDArray[np.uint8], kind: np.dtype[Any], index: int) -> dict[str, str]:
@@ -100,6 +125,7 @@ class Bench:
         budget_ms: float,
         step: Step,
         clocks: Clocks | None = None,
+        tolerance: float = 0.0,
     ) -> None:
         self._gpu = gpu
         self._source = source
@@ -109,6 +135,7 @@ class Bench:
         self._budget_ms = budget_ms
         self._step = step
         self._clocks = clocks
+        self._tolerance = tolerance
         self._problem: Problem = source.problem(0)
         self._inputs: dict[int, dict[int, HostArray]] = {}
         self._expected: dict[int, Outputs] = {}
@@ -258,7 +285,7 @@ class Bench:
             expected = self._outputs()
         self._step(f"run on seed {seed}")
         self._run(function)
-        return first_difference(self._problem, expected, self._outputs())
+        return first_difference(self._problem, expected, self._outputs(), self._tolerance)
 
     # --- on the device --------------------------------------------------------------------------
 

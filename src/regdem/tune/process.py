@@ -40,6 +40,7 @@ class Settings:
     """What a measuring process is told: launch (as `open_launch` reads it), kernel, and how much.
 
     `limit_s`: seconds one variant may take; the original with its inputs may take five times that.
+    `tolerance`: relative difference up to which floating-point outputs count as equal; 0 for bytes.
     """
 
     launch: str
@@ -47,6 +48,7 @@ class Settings:
     seeds: int = 3
     rounds: int = 25
     limit_s: float = 120.0
+    tolerance: float = 0.0
 
 
 class Lost(Exception):
@@ -156,6 +158,7 @@ class GpuProcess:
             *self._command, "--launch", settings.launch, "--kernel", settings.kernel,
             "--gpu", str(self._gpu), "--seeds", str(settings.seeds),
             "--rounds", str(settings.rounds), "--budget-ms", str(500 * settings.limit_s),
+            "--tolerance", repr(settings.tolerance),
         ]  # fmt: skip
         home = str(Path(regdem.__file__).resolve().parent.parent)
         path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH", ""))))

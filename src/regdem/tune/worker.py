@@ -93,6 +93,7 @@ def serve(args: argparse.Namespace, events: Events, commands: IO[str], library: 
                         budget_ms=args.budget_ms,
                         step=lambda what: events("step", what=what),
                         clocks=clocks,
+                        tolerance=args.tolerance,
                     )
                 answer(bench, command, events)
     except DriverError as error:
@@ -124,6 +125,7 @@ def main(argv: Sequence[str] | None = None, library: Any = None) -> int:
     parser.add_argument("--seeds", type=int, required=True)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--budget-ms", type=float, required=True)
+    parser.add_argument("--tolerance", type=float, default=0.0)
     args = parser.parse_args(argv)
     return serve(args, Events(private_stdout()), sys.stdin, library)
 
