@@ -87,9 +87,7 @@ def first_difference(
     return None
 
 
-def _close(
-    wanted: NDArray[np.uint8], got: NDArray[np.uint8], dtype: str, tolerance: float
-) -> bool:
+def _close(wanted: NDArray[np.uint8], got: NDArray[np.uint8], dtype: str, tolerance: float) -> bool:
     """Whether all elements are equal, both no numbers, or within the tolerance of the larger."""
     if dtype == "bfloat16":
         pair = [data.view(np.uint16).astype(np.uint32) << np.uint32(16) for data in (wanted, got)]
