@@ -35,6 +35,7 @@ EXHAUSTIVE_GROUPS = 600
 """Above so many groups only the cheap orders are tried."""
 _EVEN = int("01" * 128, 2)
 _ODD = _EVEN << 1
+_BITS = [1 << r for r in range(REGISTER_LIMIT + 1)]
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,13 @@ class Interference:
         seen = sum([(self.touched[w] & lone).bit_count() - 1 for w in self.nodes
                     if self.own[w] & lone])  # fmt: skip
         mixed = both = 0
-        apart = set(several)
-        for w in several:
+        owned = [self.own[w] for w in several]
+        for k, w in enumerate(several):
             mask = self.touched[w]
             mixed += (mask & lone).bit_count()
-            both += len({self.holder[k] for k in members(mask & ~lone & ~self.own[w])} & apart)
-        return seen // 2 + mixed + both // 2
+            mask &= ~lone
+            both += sum([1 for other in owned[:k] if mask & other])
+        return seen // 2 + mixed + both
 
     def edge_list(self) -> list[tuple[int, int]]:
         """The pairs (a, b), a < b, in order."""
@@ -159,14 +161,16 @@ def intervals(points: int) -> list[tuple[int, int]]:
 
 def colour(graph: Interference) -> Colouring:
     """The best of several greedy colourings, and of the one the code came with."""
-    solver = _Solver(graph)
     best = as_allocated(graph)
+    if best.colours <= graph.clique:
+        return best
+    solver = _Solver(graph)
     for order in solver.orders():
-        if best.colours <= graph.clique:
-            break
         found, left = solver.assign(order, REGISTER_LIMIT)
         if not left and found.colours < best.colours:
             best = found
+        if best.colours <= graph.clique:
+            break
     return best
 
 
@@ -278,13 +282,9 @@ class _Solver:
             group = webs.groups[k]
             taken = 0
             for w in group.webs:
-                mask, blocked = touched[w], 0
-                if not mask:
-                    continue
-                for r in range(top):
-                    if held[r] & mask:
-                        blocked |= 1 << r
-                taken |= blocked >> self.offset[w]
+                mask = touched[w]
+                blocked = [bit for bit, each in zip(_BITS, held[:top], strict=False) if each & mask]
+                taken |= sum(blocked) >> self.offset[w]
             place = self._place(k, group.alignment, taken, top, limit)
             if place is None:
                 left.extend(group.webs)
