@@ -54,21 +54,38 @@ def _constant(bank: int, offset: int) -> int:
     return (offset << 6) | (bank << 22)
 
 
+_SIZE = {1: 0x800, 2: 0xA00}
+"""Bits 73 to 75 of a memory instruction, by words."""
+
+
 def lds(
-    rd: int, ra: int, offset: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE
+    rd: int,
+    ra: int,
+    offset: int,
+    *,
+    words: int = 1,
+    guard: Guard = ALWAYS,
+    control: ControlWord = _IDLE,
 ) -> Word:
-    """`LDS rd, [ra+offset]`."""
+    """`LDS rd, [ra+offset]`, or `LDS.64` with two words."""
+    high = _SIZE[words]
     return _word(
-        0x984, guard=guard, rd=rd, ra=ra, upper=_offset(offset), high=0x800, control=control
+        0x984, guard=guard, rd=rd, ra=ra, upper=_offset(offset), high=high, control=control
     )
 
 
 def sts(
-    ra: int, offset: int, rb: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE
+    ra: int,
+    offset: int,
+    rb: int,
+    *,
+    words: int = 1,
+    guard: Guard = ALWAYS,
+    control: ControlWord = _IDLE,
 ) -> Word:
-    """`STS [ra+offset], rb`."""
+    """`STS [ra+offset], rb`, or `STS.64` with two words."""
     upper = _offset(offset) | rb
-    return _word(0x388, guard=guard, ra=ra, upper=upper, high=0x800, control=control)
+    return _word(0x388, guard=guard, ra=ra, upper=upper, high=_SIZE[words], control=control)
 
 
 def s2r(rd: int, special: int) -> Word:

@@ -16,7 +16,7 @@ Nothing here is trusted: `check/` proves the result from the bytes before anythi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,20 +39,18 @@ from regdem.program.loops import loop_depth
 from regdem.program.program import Program, build
 from regdem.transform.candidates import (
     ORDERS,
-    Candidate,
     access_of,
-    choose_webs,
     occupied_instructions,
     register_order,
     used_registers,
-    web_candidates,
 )
 from regdem.transform.colour import Colouring, colour
+from regdem.transform.gaps import Choice, choose_gaps, gaps_of, share_slots, values_of
 from regdem.transform.hazards import repair
 from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.rename import rename
 from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
-from regdem.transform.spill import Access, hoist, insertions, place
+from regdem.transform.spill import Access, hoist, insertions, place, sink
 
 RESERVED_REGISTERS = 2
 """A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
@@ -76,7 +74,10 @@ class DemoteOptions:
 
 @dataclass(frozen=True)
 class Demoted:
-    """One value that was moved: original register, slot (-1 if recomputed), accesses inserted."""
+    """One value that was moved: original register, slot (-1 if recomputed), accesses inserted.
+
+    `words`: 2 for a 64-bit value, moved by 64-bit accesses. `early`: stored while still under way.
+    """
 
     register: int
     web: int
@@ -84,6 +85,8 @@ class Demoted:
     loads: int
     stores: int
     loop_depth: int
+    words: int = 1
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,39 +199,44 @@ def _by_live_range(
     kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
 ) -> Rewrite:
     found = webs(program, live)
-    ways = recomputable(program, found) if options.rematerialise else {}
+    ways = recomputable(program, found, pairs=True) if options.rematerialise else {}
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
+    late = values_of(program, found, ways)
+    early = [replace(v, early=True) for v in late if v.definition is None]
     tried: list[str] = []
-    for slack in range(10):
-        target = limit - 1 - slack
-        hot = (pressure > target).tolist()
-        candidates = web_candidates(program, live, found, ways, hot)
-        chosen = choose_webs(candidates, pressure, target, 4 * options.most_slots, ways)
-        if chosen is None:
-            unbounded = choose_webs(candidates, pressure, target, len(candidates), ways)
-            tried.append(
-                "no idle live ranges left"
-                if unbounded is None
-                else f"more slots needed than the {options.most_slots} that fit"
-            )
-            break
-        evicted = sum((c.idle for c in chosen), start=np.zeros(len(program), dtype=np.int32))
-        free = (target - pressure + evicted * np.array(hot)).tolist()
-        for room in (free, None):
-            spilled = _spill_webs(kernel, program, live, chosen, ways, hot, room, options)
-            if spilled.slots > options.most_slots:
+    for values in (late, late + early):
+        for slack in range(10):
+            target = limit - 1 - slack
+            hot = pressure > target
+            gaps = gaps_of(program, live, values, hot)
+            chosen = choose_gaps(values, gaps, pressure, target, 4 * options.most_slots)
+            if chosen is None:
+                unbounded = choose_gaps(values, gaps, pressure, target, 2 * len(values))
+                tried.append(
+                    "no idle live ranges left"
+                    if unbounded is None
+                    else f"more slots needed than the {options.most_slots} that fit"
+                )
                 break
-            new_live = liveness(spilled.edited.program)
-            new_webs = webs(spilled.edited.program, new_live)
-            colouring = colour(new_webs, limit)
-            if colouring.failed < 0:
-                return _finish(kernel, spilled, new_webs, colouring, "live-range")
-        if spilled.slots > options.most_slots:
-            tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
-            break
-        tried.append("tuples did not fit")
+            evicted = sum(
+                (c.away * c.value.words for c in chosen), start=np.zeros(len(program), np.int32)
+            )
+            free: list[int] = (target - pressure + evicted).tolist()
+            for room in (free, None):
+                spilled = _spill(kernel, program, live, chosen, room, options)
+                if spilled.slots > options.most_slots:
+                    break
+                new_live = liveness(spilled.edited.program)
+                new_webs = webs(spilled.edited.program, new_live)
+                colouring = colour(new_webs, limit)
+                if colouring.failed < 0:
+                    return _finish(kernel, spilled, new_webs, colouring, "live-range")
+            if spilled.slots > options.most_slots:
+                tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
+                break
+            tried.append("tuples did not fit")
     raise UnsupportedError(
         f"{options.registers} registers can't be reached ({tried[-1]})",
         code="target_out_of_reach" if "slots" not in tried[-1] else "slots_do_not_fit",
@@ -237,89 +245,91 @@ def _by_live_range(
     )
 
 
-def _share_slots(chosen: Sequence[Candidate], ways: dict[int, int]) -> dict[int, int]:
-    """Slots by web: live ranges that never overlap share one."""
-    taken: list[int] = []
-    slot_of: dict[int, int] = {}
-    stored = [c.web for c in chosen if c.web.index not in ways]
-    for web in sorted(stored, key=lambda w: (w.points & -w.points, w.index)):
-        for slot, points in enumerate(taken):
-            if not points & web.points:
-                taken[slot] |= web.points
-                slot_of[web.index] = slot
-                break
-        else:
-            slot_of[web.index] = len(taken)
-            taken.append(web.points)
-    return slot_of
+@dataclass(frozen=True)
+class _Item:
+    """A value to move: its accesses, web, first slot (-1: none), the instruction to repeat instead
+    of loading, and where it may be away."""
+
+    access: Access
+    web: int
+    slot: int
+    definition: int | None
+    away: list[bool]
 
 
-def _spill_webs(
+def _spill(
     kernel: Kernel,
     program: Program,
     live: Liveness,
-    chosen: Sequence[Candidate],
-    ways: dict[int, int],
-    hot: list[bool],
+    chosen: Sequence[Choice],
     room: list[int] | None,
     options: DemoteOptions,
 ) -> _Spilled:
-    slot_of = _share_slots(chosen, ways)
-    slots = max(slot_of.values(), default=-1) + 1
-    values = [
-        (
-            access_of(candidate.web, candidate.occupied, early=candidate.early),
-            candidate.web.index,
-            slot_of.get(candidate.web.index, -1),
-            ways.get(candidate.web.index),
+    slot_of, slots = share_slots(chosen)
+    items = [
+        _Item(
+            choice.value.access(),
+            choice.value.webs[0].index,
+            slot_of.get(choice.value.webs[0].index, -1),
+            choice.value.definition,
+            choice.away.tolist(),
         )
-        for candidate in chosen
+        for choice in chosen
     ]
-    return _insert(kernel, program, live, values, slots, hot, room, options)
+    return _insert(kernel, program, live, items, slots, room, options)
 
 
 def _insert(
     kernel: Kernel,
     program: Program,
     live: Liveness,
-    values: Sequence[tuple[Access, int, int, int | None]],
+    items: Sequence[_Item],
     slots: int,
-    hot: list[bool],
     room: list[int] | None,
     options: DemoteOptions,
 ) -> _Spilled:
-    """Inserts the loads and stores of all values (access, web, slot, recomputed definition).
+    """Inserts the loads and stores of all values.
 
-    `room`: registers free at each instruction, for loads to stand earlier; None: they don't.
+    `room`: registers free at each instruction, for loads to stand earlier and stores later; None:
+    they don't.
     """
     before: dict[int, list[Word]] = {}
     after: dict[int, list[Word]] = {}
     where: SlotLayout | None = None
     address, *scratch = _free_registers(live)
     depth = loop_depth(program)
-    result = _Spilled(identity(program), slots, None)
+    wide = any(item.access.words > 1 and item.definition is None for item in items)
     if slots:
-        where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True)
-        result.where = where
-    for value, web, slot, definition in values:
-        placement = place(program, live, value, hot, store=definition is None)
-        if room is not None:
-            hoist(program, value, placement, room)
-        if definition is not None:
-            copy = copy_of(program, definition)
+        where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True, wide=wide)
+    result = _Spilled(identity(program), where.slots if where else 0, where)
+    placed = [
+        (item, place(program, live, item.access, item.away, store=item.definition is None))
+        for item in items
+    ]
+    if room is not None:
+        for item, placement in placed:
+            sink(program, live, item.access, placement, item.away, room)
+        for item, placement in placed:
+            hoist(program, item.access, placement, room)
+    for item, placement in placed:
+        value = item.access
+        if item.definition is not None:
+            copy = copy_of(program, item.definition)
             loads, stores = insertions(program, placement, copy, None, before, after)
         else:
             assert where is not None
-            at = where.offset(slot)
+            at = where.offset(item.slot)
 
-            def store(guard: encode.Guard, at: int = at, register: int = value.register) -> Word:
-                return encode.sts(address, at, register, guard=guard)
+            def store(guard: encode.Guard, at: int = at, access: Access = value) -> Word:
+                return encode.sts(address, at, access.register, words=access.words, guard=guard)
 
-            load = encode.lds(value.register, address, at)
+            load = encode.lds(value.register, address, at, words=value.words)
             loads, stores = insertions(program, placement, load, store, before, after)
         deepest = max((depth[int(program.block_of[i])] for i in placement.loads), default=0)
-        entry = Demoted(value.register, web, slot, loads, stores, deepest)
-        (result.rematerialised if definition is not None else result.demoted).append(entry)
+        entry = Demoted(
+            value.register, item.web, item.slot, loads, stores, deepest, value.words, value.early
+        )
+        (result.rematerialised if item.definition is not None else result.demoted).append(entry)
     if where is not None:
         words = prologue(address, scratch, where)
         before[0] = words + before.get(0, [])
@@ -346,7 +356,7 @@ def _by_register(
         whole = webs(program, live, sum(1 << r for r in used)).webs
         by_register = {w.register: w for w in whole}
         values = [
-            (
+            _Item(
                 access_of(
                     by_register[r],
                     occupied_instructions(by_register[r], len(program)),
@@ -355,10 +365,11 @@ def _by_register(
                 slot,
                 slot,
                 None,
+                hot,
             )
             for slot, r in enumerate(picked)
         ]
-        spilled = _insert(kernel, program, live, values, len(picked), hot, None, options)
+        spilled = _insert(kernel, program, live, values, len(picked), None, options)
         new_live = liveness(spilled.edited.program)
         kept = sum(1 << r for r in used if r not in picked) | (1 << address)
         new_webs = webs(spilled.edited.program, new_live, kept)

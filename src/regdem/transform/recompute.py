@@ -18,8 +18,12 @@ _STABLE_SPECIAL = frozenset({0x00, 0x21, 0x22, 0x23, 0x25, 0x26, 0x27, 0x88})
 _MOVES = frozenset({"MOV", "IMAD", "LDC", "S2R"})
 
 
-def recomputable(program: Program, webs: Webs) -> dict[int, int]:
-    """The webs that can be recomputed, and the instruction that defines each."""
+def recomputable(program: Program, webs: Webs, *, pairs: bool = False) -> dict[int, int]:
+    """The webs that can be recomputed, and the instruction that defines each.
+
+    With `pairs` also the webs of the two halves of a 64-bit constant-bank load, which can be
+    recomputed together only (`words_of`).
+    """
     code = program.code
     result: dict[int, int] = {}
     for web in webs.webs:
@@ -30,7 +34,8 @@ def recomputable(program: Program, webs: Webs) -> dict[int, int]:
         first, last = int(code.operand_start[i]), int(code.operand_start[i + 1])
         if form.name not in _MOVES or code.guard[i] != 7 or code.guard_negated[i]:
             continue
-        if last - first != 1 or int(code.operand_width[first]) != 1:
+        width = int(code.operand_width[first])
+        if last - first != 1 or width > 1 + (pairs and form.name == "LDC"):
             continue
         lo, hi = code.word(i)
         if form.name == "S2R" and get_field(lo, hi, 72, 8) not in _STABLE_SPECIAL:
@@ -39,6 +44,11 @@ def recomputable(program: Program, webs: Webs) -> dict[int, int]:
             continue
         result[web.index] = i
     return result
+
+
+def words_of(program: Program, i: int) -> int:
+    """Registers that a recomputable instruction writes."""
+    return int(program.code.operand_width[int(program.code.operand_start[i])])
 
 
 def copy_of(program: Program, i: int) -> Word:

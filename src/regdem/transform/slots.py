@@ -7,6 +7,10 @@ one address register. The address register holds
 
     base + 4 * lin + (slots - 1) * 128 * (lin / 32) + (SR_CgaCtaId << 24) [+ roundup(dynamic, 128)]
 
+With 64-bit values among them (`wide`), two slots share rows of 8 bytes a lane: word k is at
+`base + (lin / 32) * slots * 128 + (k / 2) * 256 + (lin % 32) * 8 + (k % 2) * 4`, an even count of
+slots. A 64-bit access moves both; a 32-bit one takes two cycles of the banks instead of one.
+
 `base` is the shared window's start (0x400 on sm_90, below it lies the driver's reserve) plus the
 kernel's own static shared memory, rounded up. The cluster term addresses the right block of a
 cluster, whose size may be a launch attribute, and is 0 without one. Dynamic shared memory begins
@@ -47,22 +51,29 @@ class SlotLayout:
     start_bytes: int
     shared_bytes: int
     after_dynamic: bool
+    wide: bool = False
 
     def offset(self, slot: int) -> int:
         """Immediate offset of a slot from the address register."""
+        if self.wide:
+            return slot // 2 * 2 * SLOT_BYTES + slot % 2 * 4
         return slot * SLOT_BYTES
 
 
-def layout(slots: int, threads: int, static_bytes: int, *, dynamic: bool) -> SlotLayout:
+def layout(
+    slots: int, threads: int, static_bytes: int, *, dynamic: bool, wide: bool = False
+) -> SlotLayout:
     """Lays out `slots` slots after `static_bytes` of the kernel's own.
 
     With `dynamic`, the region is 128 bytes larger, since the dynamic part is rounded up at run
-    time.
+    time. With `wide`, there are rows of two words, and one slot more where `slots` is odd.
     """
     warps = -(-threads // 32)
+    slots += slots % 2 if wide else 0
     start = -(-static_bytes // SLOT_BYTES) * SLOT_BYTES
     size = slots * SLOT_BYTES * warps
-    return SlotLayout(slots, threads, start, start + size + (SLOT_BYTES if dynamic else 0), dynamic)
+    end = start + size + (SLOT_BYTES if dynamic else 0)
+    return SlotLayout(slots, threads, start, end, dynamic, wide)
 
 
 def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Word]:
@@ -71,6 +82,7 @@ def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Wo
     `scratch` names `SCRATCH_REGISTERS` registers; nothing is live at a kernel's entry.
     """
     a, (b, c, d, e) = address, scratch
+    row = 2 if where.wide else 1
     words = [
         encode.s2r(a, encode.TID_X),
         encode.s2r(b, encode.TID_Y),
@@ -81,8 +93,8 @@ def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Wo
         encode.imad_register(a, b, e, a),
         encode.s2r(d, encode.CGA_CTA_ID),
         encode.shift_right(b, a, 5),
-        encode.imad(a, a, 4, RZ),
-        encode.imad(a, b, (where.slots - 1) * SLOT_BYTES, a),
+        encode.imad(a, a, 4 * row, RZ),
+        encode.imad(a, b, (where.slots - row) * SLOT_BYTES, a),
         encode.imad(a, d, 1 << 24, a),
     ]
     if where.after_dynamic:

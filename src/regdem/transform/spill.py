@@ -35,6 +35,8 @@ from regdem.transform.hazards import FIXED_LATENCY_CYCLES
 
 LOAD_CYCLES = 32
 """What a load from shared memory takes, and a little: no load needs to stand earlier."""
+STORE_CYCLES = 8
+"""What a store waits for the result of arithmetic: no store needs to stand later."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Access:
     touched_by_calls: bool = False
     early: bool = False
     """Store a value under way at the first hot instruction rather than where it is waited for."""
+    words: int = 1
+    """Registers: 2 for a 64-bit value, whose low half `register` names."""
 
 
 @dataclass
@@ -214,6 +218,41 @@ def _drop_dead_stores(program: Program, value: Access, result: Placement) -> Non
         del result.stores[i]
 
 
+def sink(
+    program: Program,
+    live: Liveness,
+    value: Access,
+    placement: Placement,
+    away: Sequence[bool],
+    room: list[int],
+) -> None:
+    """Moves stores down within their blocks, so that they don't wait for what they store.
+
+    `away[j]`: whether the value may have left its register at instruction j; staying on there takes
+    a free register. `room` is as in `hoist`.
+    """
+    code = program.code
+    predicate_base = FILE_BASE[RegisterFile.PRED]
+    for i, (_, after) in sorted(placement.stores.items()):
+        if not after:
+            continue
+        guard = int(code.guard[i])
+        bit = 1 << (predicate_base + guard) if guard != 7 else 0
+        last = program.blocks[int(program.block_of[i])].end - 1
+        j, cycles = i + 1, max(1, int(code.stall[i]))
+        while j < last and cycles < STORE_CYCLES:
+            if j in value.reads or j in value.writes or live.defs[j] & bit:
+                break
+            if away[j] and room[j] < value.words:
+                break
+            if away[j]:
+                room[j] -= value.words
+            cycles += max(1, int(code.stall[j]))
+            j += 1
+        if j > i + 1:
+            placement.stores[i] = (j, False)
+
+
 def hoist(program: Program, value: Access, placement: Placement, room: list[int]) -> None:
     """Moves loads up within their blocks, to hide their latency where registers are free.
 
@@ -229,12 +268,12 @@ def hoist(program: Program, value: Access, placement: Placement, room: list[int]
             stored = (at, False) in placement.stores.values() or (
                 (j, True) in placement.stores.values()
             )
-            if j in value.reads or j in value.writes or room[j] <= 0 or stored:
+            if j in value.reads or j in value.writes or room[j] < value.words or stored:
                 break
             at = j
             cycles += max(1, int(stall[j]))
         for j in range(at, i):
-            room[j] -= 1
+            room[j] -= value.words
         if at != i:
             placement.hoisted[i] = at
 
