@@ -19,6 +19,8 @@ from regdem.report.inspection import inspect_kernel
 from regdem.report.model import KernelReport
 
 NOT_DEVICE_CODE = "no compiled device code in it"
+BATCH_INSTRUCTIONS = 2_000
+"""Kernels are sent to an executor in batches of about so much code."""
 
 
 @dataclass(frozen=True)
@@ -177,17 +179,41 @@ def inspect_all(
     """
     if executor is None:
         return list(_counted((job.run() for job in jobs), len(jobs), progress))
-    futures = [executor.submit(job.run) for job in jobs]
+    futures = {executor.submit(_run_batch, [jobs[k] for k in batch]): batch
+               for batch in _batches(jobs)}  # fmt: skip
+    reports: list[KernelReport | None] = [None] * len(jobs)
+    done = 0
     try:
-        for done, future in enumerate(as_completed(futures), 1):
-            future.result()
+        for future in as_completed(futures):
+            batch = futures[future]
+            for k, report in zip(batch, future.result(), strict=True):
+                reports[k] = report
+            done += len(batch)
             if progress is not None:
                 progress(done, len(jobs))
-        return [future.result() for future in futures]
     except RegdemError:
         for future in futures:
             future.cancel()
         raise
+    return [report for report in reports if report is not None]
+
+
+def _batches(jobs: list[InspectJob]) -> list[list[int]]:
+    """Indices of jobs in batches of enough code to be worth a message, the largest jobs first."""
+    size = [job.kernel.instruction_count for job in jobs]
+    batches: list[list[int]] = []
+    room = 0
+    for k in sorted(range(len(jobs)), key=lambda k: (-size[k], k)):
+        if not batches or room <= 0:
+            batches.append([])
+            room = BATCH_INSTRUCTIONS
+        batches[-1].append(k)
+        room -= size[k]
+    return batches
+
+
+def _run_batch(jobs: list[InspectJob]) -> list[KernelReport]:
+    return [job.run() for job in jobs]
 
 
 def _counted(
