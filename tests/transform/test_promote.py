@@ -48,17 +48,14 @@ def test_whole_frame_moves_and_is_proved(cubin: Cubin, name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["single", "dynamic"])
-@pytest.mark.parametrize("slots", [8, 11])
+@pytest.mark.parametrize(("name", "slots"), [("single", 5), ("dynamic", 3), ("dynamic", 8)])
 def test_part_of_the_frame_moves_hottest_first(cubin: Cubin, name: str, slots: int) -> None:
     done, new, verdict = run(cubin, name, PromoteOptions(THREADS, slots))
     assert not verdict.findings
     assert 0 < done.local_accesses_left < names(cubin.kernel(name)).count("LDL") * 3
     assert done.slots <= slots
     assert new.registers_per_thread <= cubin.kernel(name).registers_per_thread
-    left = {w.frame_offset_bytes for w in done.promoted}
     assert all(w.loads + w.stores > 0 for w in done.promoted)
-    assert len(left) == len(done.promoted)
 
 
 def test_promotion_below_the_register_count(cubin: Cubin) -> None:

@@ -1,8 +1,8 @@
 """Promotion: ptxas's local-memory spills become slots in shared memory (Hayes and Zhang, 2014).
 
-Each private word of the stack frame (`analysis/frame.py`) gets a slot of `transform/slots.py`; its
-LDL and STL become LDS and STS with the same guard, data and scoreboards; wide accesses become
-neighbouring 32-bit ones, so that every slot stays free of bank conflicts. Cache hints fall away.
+The live ranges of the stack frame's private words (`analysis/frame.py`) get slots
+(`transform/frame_slots.py`); their LDL and STL become LDS and STS with the same guard, data and
+scoreboards, one for each row of slots that an access reaches. Cache hints fall away.
 
 Two ways to hold the slot address:
 
@@ -42,7 +42,7 @@ from regdem.isa.decode import decode
 from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD, DecodedCode
 from regdem.isa.encode import RZ
 from regdem.program.edit import NOP, Edited, Word, apply, compose
-from regdem.program.loops import block_weights, loop_depth
+from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import used_registers
 from regdem.transform.colour import colour
@@ -53,12 +53,13 @@ from regdem.transform.demote import (
     Rewrite,
     program_of,
 )
+from regdem.transform.frame_slots import SlotPlan, by_row, plan_slots
 from regdem.transform.hazards import repair
 from regdem.transform.rename import rename
 from regdem.transform.room import make_room
 from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
 
-_ATTEMPTS = 6
+_ATTEMPTS = 8
 """Times that more slots are set aside for live ranges that must make room."""
 
 
@@ -76,7 +77,7 @@ class PromoteOptions:
 
 @dataclass(frozen=True)
 class Promoted:
-    """One frame word that moved: its offset, its slot, the accesses that reach it."""
+    """One live range of a frame word that moved: offset, slot, the accesses that reach it."""
 
     frame_offset_bytes: int
     slot: int
@@ -115,43 +116,44 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
             "there are no local spills", code="nothing_to_do", hint="nothing to promote",
             kernel=kernel.name,
         )  # fmt: skip
-    places = _ranked(program, frame, _counted_scoreboards(program))
-    if not places or options.most_slots < 1:
+    barred = _counting(program, frame)
+    plan = plan_slots(program, frame, barred, options.most_slots)
+    if not plan.moved:
         raise UnsupportedError(
             f"no spilled word fits ({options.most_slots} slots are free)",
             code="slots_do_not_fit",
             kernel=kernel.name,
         )
-    total = len(_words(frame))
     target = options.registers or kernel.registers_per_thread
-    whole = sum(map(len, places)) == total <= options.most_slots
+    whole = len(plan.moved) == len(frame.accesses)
     if whole and target >= kernel.registers_per_thread:
-        slot_of = _choose(places, options.most_slots)
-        where = _layout(kernel, len(slot_of), options)
-        return _by_stack_pointer(kernel, program, frame, slot_of, where)
+        where = _layout(kernel, plan.slots, plan.wide, options)
+        return _by_stack_pointer(kernel, program, frame, plan, where)
     extra = 0
     for _ in range(_ATTEMPTS):
-        slot_of = _choose(places, options.most_slots - extra)
-        if not slot_of:
+        plan = plan_slots(program, frame, barred, options.most_slots - extra)
+        if not plan.moved:
             break
-        where = _layout(kernel, min(options.most_slots, len(slot_of) + extra), options)
-        found = _coloured(kernel, program, frame, slot_of, where, target)
+        slots = min(options.most_slots, plan.slots + extra)
+        slots -= slots % 2 if plan.wide else 0
+        where = _layout(kernel, slots, plan.wide, options)
+        found = _coloured(kernel, program, frame, plan, where, target)
         if isinstance(found, Promotion):
             return found
         if found < 0:
             break
-        extra = max(extra + 2, found)
+        extra = max(extra + 1, found)
     raise UnsupportedError(
-        f"with {options.most_slots} slots for {total} spilled words, no register of the {target} "
-        "can be freed for the slots' address",
+        f"with {options.most_slots} slots for {len(_words(frame))} spilled words, no register of "
+        f"the {target} can be freed for the slots' address",
         code="no_free_register",
         hint="a higher register count or fewer threads per block make room",
         kernel=kernel.name,
     )
 
 
-def _layout(kernel: Kernel, slots: int, options: PromoteOptions) -> SlotLayout:
-    where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True)
+def _layout(kernel: Kernel, slots: int, wide: bool, options: PromoteOptions) -> SlotLayout:
+    where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True, wide=wide)
     if where.shared_bytes > STATIC_SHARED_LIMIT_BYTES:
         raise UnsupportedError(
             f"the slots need {where.shared_bytes} bytes of static shared memory",
@@ -188,30 +190,16 @@ def _counted_scoreboards(program: Program) -> frozenset[int]:
     )
 
 
-def _ranked(program: Program, frame: Frame, counted: frozenset[int]) -> list[tuple[int, ...]]:
-    """The groups of frame offsets that may move, those with most accesses a word first."""
-    weights = block_weights(program)
-    heat: dict[int, float] = {}
-    barred: set[int] = set()
-    for access in frame.accesses:
-        control = get_control(int(program.code.words[access.instruction, 1]))
-        weight = weights[int(program.block_of[access.instruction])]
-        for k in range(access.words):
-            place = access.place_bytes + WORD_BYTES * k
-            heat[place] = heat.get(place, 0.0) + weight
-            if counted & {control.write_scoreboard, control.read_scoreboard}:
-                barred.add(place)
-    groups = [group for group in frame.groups() if not barred.intersection(group)]
-    return sorted(groups, key=lambda g: (-sum(heat[p] for p in g) / len(g), g))
-
-
-def _choose(groups: Sequence[tuple[int, ...]], most: int) -> dict[int, int]:
-    """Slots by frame offset, for the first groups that fit."""
-    chosen: list[int] = []
-    for group in groups:
-        if len(chosen) + len(group) <= most:
-            chosen.extend(group)
-    return {place: slot for slot, place in enumerate(sorted(chosen))}
+def _counting(program: Program, frame: Frame) -> frozenset[int]:
+    """Accesses whose scoreboard a DEPBAR counts down: they stay as they are."""
+    counted = _counted_scoreboards(program)
+    controls = {
+        a.instruction: get_control(int(program.code.words[a.instruction, 1]))
+        for a in frame.accesses
+    }
+    return frozenset(
+        i for i, c in controls.items() if counted & {c.write_scoreboard, c.read_scoreboard}
+    )
 
 
 @dataclass
@@ -225,12 +213,12 @@ class _Moves:
 
 
 def _moves(
-    program: Program, frame: Frame, slot_of: dict[int, int], where: SlotLayout, address: int
+    program: Program, frame: Frame, plan: SlotPlan, where: SlotLayout, address: int
 ) -> _Moves:
     moves = _Moves({}, {}, set())
-    moved = {a.instruction: a for a in frame.accesses if a.place_bytes in slot_of}
+    moved = {a.instruction: a for a in frame.accesses if a.instruction in plan.moved}
     for i, access in moved.items():
-        words = _shared_words(program, access, slot_of, where, address)
+        words = _shared_words(program, access, plan, where, address)
         *first, last = words
         if first:
             moves.before[i] = first
@@ -247,24 +235,25 @@ def _moves(
 def _shared_words(
     program: Program,
     access: FrameAccess,
-    slot_of: dict[int, int],
+    plan: SlotPlan,
     where: SlotLayout,
     address: int,
 ) -> list[Word]:
-    """LDS or STS for each word; the first waits as the original did, the last keeps its stall."""
+    """LDS or STS for each row; the first waits as the original did, the last keeps its stall."""
     i = access.instruction
     code = program.code
     guard = encode.Guard(int(code.guard[i]), bool(code.guard_negated[i]))
     control = replace(get_control(int(code.words[i, 1])), reuse=0)
     words: list[Word] = []
-    for k in range(access.words):
-        register = access.register if access.register == RZ else access.register + k
-        offset = where.offset(slot_of[access.place_bytes + WORD_BYTES * k])
-        mine = control if k == access.words - 1 else replace(control, stall=1, yield_bit=1)
+    parts = by_row(access, 2 if where.wide else 1)
+    for part in parts:
+        register = access.register if access.register == RZ else access.register + part[0]
+        offset = where.offset(plan.slot[i, part[0]])
+        mine = control if part is parts[-1] else replace(control, stall=1, yield_bit=1)
         if access.is_store:
-            word = encode.sts(address, offset, register, guard=guard, control=mine)
+            word = encode.sts(address, offset, register, words=len(part), guard=guard, control=mine)
         else:
-            word = encode.lds(register, address, offset, guard=guard, control=mine)
+            word = encode.lds(register, address, offset, words=len(part), guard=guard, control=mine)
         words.append(word)
     return words
 
@@ -294,10 +283,10 @@ def _retire_stack_pointer(program: Program, frame: Frame, moves: _Moves) -> None
 
 
 def _by_stack_pointer(
-    kernel: Kernel, program: Program, frame: Frame, slot_of: dict[int, int], where: SlotLayout
+    kernel: Kernel, program: Program, frame: Frame, plan: SlotPlan, where: SlotLayout
 ) -> Promotion:
     """The whole frame moves: R1 becomes the slot address."""
-    moves = _moves(program, frame, slot_of, where, STACK_POINTER)
+    moves = _moves(program, frame, plan, where, STACK_POINTER)
     _retire_stack_pointer(program, frame, moves)
     scratch = _scratch(used_registers(liveness(program)), STACK_POINTER)
     entry = prologue(STACK_POINTER, scratch, where)
@@ -309,14 +298,14 @@ def _by_stack_pointer(
     words = repair(edited.program, _fresh(edited, moves, len(entry)))
     highest = max(used_registers(liveness(edited.program)))
     registers = max(kernel.registers_per_thread, highest + 1 + RESERVED_REGISTERS)
-    return _promotion(kernel, program, frame, slot_of, where, edited, words, registers, {})
+    return _promotion(kernel, program, frame, plan, where, edited, words, registers, {})
 
 
 def _coloured(
     kernel: Kernel,
     program: Program,
     frame: Frame,
-    slot_of: dict[int, int],
+    plan: SlotPlan,
     where: SlotLayout,
     registers: int,
 ) -> Promotion | int:
@@ -326,12 +315,12 @@ def _coloured(
     R1 if the whole frame moves, else a register more.
     """
     used = used_registers(liveness(program))
-    whole = all(a.place_bytes in slot_of for a in frame.accesses)
+    whole = len(plan.moved) == len(frame.accesses)
     unused = [r for r in range(254, 1, -1) if r not in used]
     if not whole and not unused:
         return -1
     address = STACK_POINTER if whole else unused[0]
-    moves = _moves(program, frame, slot_of, where, address)
+    moves = _moves(program, frame, plan, where, address)
     if whole:
         _retire_stack_pointer(program, frame, moves)
     entry = prologue(address, _scratch(used, address), where)
@@ -348,7 +337,7 @@ def _coloured(
     demoted: tuple[Demoted, ...] = ()
     again: tuple[Demoted, ...] = ()
     if colouring is None or colouring.failed >= 0:
-        room = make_room(edited.program, address, limit, where, len(slot_of))
+        room = make_room(edited.program, address, limit, where, plan.slots)
         if isinstance(room, int):
             return room
         edited = compose(edited, room.edited)
@@ -371,7 +360,7 @@ def _coloured(
         new.setdefault(web.register, set()).add(colouring.register[web.index])
     names = {r: next(iter(s)) for r, s in new.items() if len(s) == 1 and r != address}
     count = highest + 1 + RESERVED_REGISTERS
-    result = _promotion(kernel, program, frame, slot_of, where, edited, words, count, names)
+    result = _promotion(kernel, program, frame, plan, where, edited, words, count, names)
     return dataclasses.replace(
         result,
         slots=where.slots,
@@ -409,7 +398,7 @@ def _promotion(
     kernel: Kernel,
     program: Program,
     frame: Frame,
-    slot_of: dict[int, int],
+    plan: SlotPlan,
     where: SlotLayout,
     edited: Edited,
     words: Sequence[Word],
@@ -417,16 +406,19 @@ def _promotion(
     register_map: dict[int, int],
 ) -> Promotion:
     depth = loop_depth(program)
-    count: dict[int, list[int]] = {place: [0, 0, 0] for place in slot_of}
-    moved = [a for a in frame.accesses if a.place_bytes in slot_of]
-    for access in moved:
-        level = depth[int(program.block_of[access.instruction])]
-        for k in range(access.words):
-            entry = count[access.place_bytes + WORD_BYTES * k]
-            entry[access.is_store] += 1
-            entry[2] = max(entry[2], level)
+    stores = {a.instruction for a in frame.accesses if a.is_store}
+    promoted = tuple(
+        Promoted(
+            each.place_bytes,
+            slot,
+            sum(i not in stores for i, _ in each.words),
+            sum(i in stores for i, _ in each.words),
+            max(depth[int(program.block_of[i])] for i, _ in each.words),
+        )
+        for each, slot in plan.ranges
+    )
     removed = np.zeros(len(program), dtype=np.bool_)
-    whole = len(moved) == len(frame.accesses)
+    whole = len(plan.moved) == len(frame.accesses)
     if whole:
         removed[list(frame.definitions)] = True
     edit = KernelEdit(
@@ -446,13 +438,13 @@ def _promotion(
         edit=edit,
         registers_per_thread=registers,
         shared_bytes=where.shared_bytes,
-        slots=len(slot_of),
+        slots=plan.slots,
         demoted=(),
         rematerialised=(),
         inserted_instructions=inserted,
         method="promote",
-        promoted=tuple(Promoted(place, slot_of[place], *count[place]) for place in sorted(slot_of)),
-        local_accesses_left=len(frame.accesses) - len(moved),
+        promoted=promoted,
+        local_accesses_left=len(frame.accesses) - len(plan.moved),
         removed_instructions=int(removed.sum()),
     )
 
