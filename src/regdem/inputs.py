@@ -14,13 +14,14 @@ believed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regdem.bases import Source, ptx_source, source_of
 from regdem.binary import Cubin, Entry, open_container
+from regdem.binary.embed import replace_cubins
 from regdem.combine import same_code
-from regdem.errors import InputError, RegdemError, UnsupportedError
+from regdem.errors import InputError, RegdemError, UsageError
 from regdem.integrations.compile import ptx_of
 from regdem.integrations.toolkit import find_tool
 
@@ -29,7 +30,8 @@ SOURCES = (".cu", ".ptx")
 
 @dataclass(frozen=True)
 class OptimizerInput:
-    """One cubin to optimise. `label`: the path, or the entry of the container it lies in.
+    """One cubin to optimise. `label`: the path, or the entry of the container it lies in, which is
+    the one at `position` (-1 for a cubin or source by itself).
 
     `is_compiled`: the cubin is the default build of `source`. `notes`: what the user should know.
     """
@@ -39,6 +41,7 @@ class OptimizerInput:
     source: Source | None = None
     is_compiled: bool = False
     notes: tuple[str, ...] = ()
+    position: int = -1
 
 
 def open_inputs(
@@ -47,12 +50,14 @@ def open_inputs(
     arch: str | None = None,
     ptx: str | Path | None = None,
     options: Sequence[str] = (),
+    with_ptx: bool = True,
 ) -> list[OptimizerInput]:
     """The cubins of a file, each with its PTX where there is one.
 
     arch: what to compile for (default sm_90, or what the PTX is for), and which embedded cubins to
-    keep (default all). ptx: the PTX of a cubin. options: of the compiler, for sources. Raises
-    InputError, UsageError or UnsupportedError as `load` and the compiler do.
+    keep (default all). ptx: the PTX of a cubin. options: of the compiler, for sources. with_ptx:
+    whether to look for PTX at all. Raises InputError, UsageError or UnsupportedError as `load` and
+    the compiler do.
     """
     path = Path(path)
     if path.suffix in SOURCES and path.is_file():
@@ -60,16 +65,28 @@ def open_inputs(
         cubin = Cubin.parse(source.build({}), str(path))
         return [OptimizerInput(str(path), cubin, source, is_compiled=True)]
     entries = open_container(path)
-    cubins = [e for e in entries if e.kind == "cubin" and (arch is None or e.arch == arch)]
-    texts = [e for e in entries if e.kind == "ptx"]
-    if not cubins:
+    kept = [
+        (position, entry)
+        for position, entry in enumerate(entries)
+        if entry.kind == "cubin" and (arch is None or entry.arch == arch)
+    ]
+    if not kept:
         kinds = ", ".join(sorted({entry.kind for entry in entries}))
         wanted = f" for {arch}" if arch else ""
         raise InputError(
             f"no compiled device code{wanted} in it", file=str(path), hint=f"only {kinds}"
         )
     given = None if ptx is None else ptx_of(ptx)
-    return [_with_ptx(entry, path, texts, given, ptx, options) for entry in cubins]
+    texts = [entry for entry in entries if entry.kind == "ptx"]
+    found: list[OptimizerInput] = []
+    for position, entry in kept:
+        if with_ptx or given is not None:
+            one = _with_ptx(entry, path, texts, given, ptx, options)
+        else:
+            one = OptimizerInput(entry.name, Cubin.parse(entry.read(), entry.name))
+        is_plain = len(entries) == 1 and entry.name == str(path)
+        found.append(one if is_plain else replace(one, position=position))
+    return found
 
 
 def _with_ptx(
@@ -124,14 +141,34 @@ def _is_default_build(cubin: Cubin, made: Cubin) -> bool:
     )
 
 
-def only(inputs: Sequence[OptimizerInput], path: str | Path) -> OptimizerInput:
-    """The one cubin of a file. Raises UnsupportedError, naming them, where there are several."""
-    if len(inputs) == 1:
-        return inputs[0]
-    labels = ", ".join(each.label.removeprefix(f"{path}!") for each in inputs[:4])
-    raise UnsupportedError(
-        f"there are {len(inputs)} cubins in it: {labels}",
-        code="several_cubins",
-        file=str(path),
-        hint="name the architecture with --arch, or take one out with regdem extract",
-    )
+def file_with(
+    path: str | Path,
+    data: bytes,
+    inputs: Sequence[OptimizerInput],
+    cubins: Sequence[Cubin],
+    out: str | Path,
+) -> bytes:
+    """The bytes to write: the new cubin, or the container `data` with the new cubins in it.
+
+    `cubins[k]` takes the place of `inputs[k].cubin`. Where `out` ends in `.cubin` and only one
+    cubin has changed, that one comes out of its container. Raises UnsupportedError where a cubin
+    does not fit in its place.
+    """
+    if len(inputs) == 1 and inputs[0].position < 0:
+        return cubins[0].to_bytes()
+    changed = {
+        each.position: new.to_bytes()
+        for each, new in zip(inputs, cubins, strict=True)
+        if new is not each.cubin
+    }
+    if Path(out).suffix == ".cubin":
+        whole = [n for each, n in zip(inputs, cubins, strict=True) if each.position in changed]
+        whole = whole or [n for n in cubins if n.kernels]
+        if len(whole) != 1:
+            raise UsageError(
+                f"{len(whole)} cubins can't be written as one",
+                file=str(path),
+                hint="name one with --arch or --kernel, or write a file of the input's kind",
+            )
+        return whole[0].to_bytes()
+    return replace_cubins(data, changed, name=str(path))

@@ -185,7 +185,7 @@ REQUESTS: dict[str, tuple[list[str], str]] = {
     "both_targets": ([*TO_40, "--blocks", "6"], "bad_usage"),
     "no_target": (["--threads", "256"], "bad_usage"),
     "blocks_out_of_reach": (["--threads", "256", "--blocks", "9"], "bad_usage"),
-    "no_blocks": (["--threads", "256", "--blocks", "0"], "nothing_to_do"),
+    "no_blocks": (["--threads", "256", "--blocks", "0"], "bad_usage"),
     "unknown_order": ([*TO_40, "--candidates", "best"], "bad_usage"),
     "slots_do_not_fit": (
         ["--threads", "256", "--registers", "40", "--dynamic-shared-bytes", "36000"],

@@ -6,21 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regdem.cli.kernels import block_threads, cubin_kernels
-from regdem.cli.options import (
-    KernelPattern,
-    artifact_option,
-    debug_option,
-    dynamic_shared_option,
-    format_option,
-    kernel_option,
-    threads_option,
-)
-from regdem.cli.output import Output, dump_json, envelope, input_entry, write_atomically
+from regdem.cli.kernels import block_threads
+from regdem.cli.options import KernelPattern, rewrite_options
+from regdem.cli.output import Output, dump_json, envelope, input_entry
+from regdem.cli.rewrites import open_file, rewrite_each
 from regdem.errors import UsageError
 from regdem.machine import BlockShape, block_shape
 
 if TYPE_CHECKING:
+    from regdem.binary import Cubin, Kernel
     from regdem.rewrite import KernelRewrite
 
 EPILOG = """
@@ -32,12 +26,9 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
 
 @click.command("demote", epilog=EPILOG, short_help="Fewer registers, by shared memory.")
 @click.argument("file")
-@artifact_option()
-@kernel_option
+@rewrite_options
 @click.option("--registers", type=int, metavar="R", help="Registers per thread to reach.")
 @click.option("--blocks", type=int, metavar="B", help="Resident blocks per SM to reach.")
-@threads_option()
-@dynamic_shared_option
 @click.option(
     "--candidates",
     type=click.Choice(["live-range", "cfg", "static", "conflict"]),
@@ -49,8 +40,6 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
     "--no-rematerialise", "rematerialise", flag_value=False, default=True, type=bool,
     help="Never compute a value again instead of storing it.",
 )  # fmt: skip
-@format_option("text", "json")
-@debug_option
 def command(
     *,
     file: str,
@@ -60,18 +49,26 @@ def command(
     blocks: int | None,
     threads: BlockShape | None,
     dynamic_shared_bytes: int,
+    arch: str | None,
+    compile_options: tuple[str, ...],
     candidates: str,
     rematerialise: bool,
     report: Output,
 ) -> int:
-    """Rewrite kernels of FILE to need fewer registers per thread."""
+    """Rewrite kernels of FILE to need fewer registers per thread.
+
+    FILE: a cubin; a fat binary, object, program or library, of which a copy with the new code in
+    place is written; or a .cu or .ptx source.
+    """
     from regdem.rewrite import Request, demote_kernel
 
     if (registers is None) == (blocks is None):
         raise UsageError("give either --registers or --blocks")
-    cubin, kernels, data = cubin_kernels(file, kernel)
-    done: list[KernelRewrite] = []
-    for each in kernels:
+    if blocks is not None and blocks < 1:
+        raise UsageError(f"--blocks {blocks}: at least one block is resident")
+    opened = open_file(file, kernel, arch=arch, options=compile_options)
+
+    def make(cubin: Cubin, each: Kernel) -> tuple[Cubin, KernelRewrite]:
         request = Request(
             threads=threads or block_shape(block_threads(each, file)),
             registers=registers,
@@ -80,17 +77,14 @@ def command(
             candidates=candidates,
             rematerialise=rematerialise,
         )
-        cubin, result = demote_kernel(cubin, cubin.kernel(each.name), request)
-        done.append(result)
-    written = cubin.to_bytes()
-    write_atomically(out, written)
-    body = {
-        "kernels": [each.to_dict() for each in done],
-        "output": input_entry(out, written),
-    }
+        return demote_kernel(cubin, each, request)
+
+    done = rewrite_each(opened, make)
+    written = opened.write(out, done.cubins)
+    body = {"kernels": done.to_list(), "output": input_entry(out, written)}
     report.emit(
-        text=lambda: "\n".join(summary(each) for each in done) + f"\nwritten: {out}\n",
-        json=lambda: dump_json(envelope(body, path=file, data=data)),
+        text=lambda: done.text(summary) + f"\nwritten: {out}\n",
+        json=lambda: dump_json(envelope(body, path=file, data=opened.data)),
     )
     return 0
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regdem.cli.kernels import block_threads, select_kernels
+from regdem.cli.kernels import block_threads
 from regdem.cli.options import KernelPattern, rewrite_options
 from regdem.cli.output import (
     Output,
@@ -21,13 +21,15 @@ from regdem.cli.output import (
     envelope,
     input_entry,
     note,
-    read_input,
     write_atomically,
 )
+from regdem.cli.rewrites import Opened, open_file
 from regdem.machine import BlockShape, block_shape
 
 if TYPE_CHECKING:
+    from regdem.binary import Cubin
     from regdem.choice import KernelChoice
+    from regdem.optimizer import Options
     from regdem.variants import Outcome
 
 EPILOG = """
@@ -80,47 +82,65 @@ def command(
     report: Output,
 ) -> int:
     """Make, prove and predict variants of kernels of FILE, and write the best."""
-    from regdem.inputs import only, open_inputs
-    from regdem.optimizer import Options, optimize_cubin
-    from regdem.rewrite import Request
+    from regdem.optimizer import Options
 
-    data = read_input(file)
-    start = only(open_inputs(file, arch=arch, ptx=ptx, options=compile_options), file)
-    for remark in start.notes:
-        note(remark)
-    kernels = select_kernels(start.cubin.kernels, kernel, file)
-    requests = [
-        Request(
-            threads=threads or block_shape(block_threads(each, file)),
-            dynamic_shared_bytes=dynamic_shared_bytes,
-        )
-        for each in kernels
-    ]
+    opened = open_file(file, kernel, arch=arch, ptx=ptx, options=compile_options, with_ptx=True)
     count = jobs or os.cpu_count() or 1
+    settings = Options(grid_blocks, trip_count, paper, effort, compilers=count)
     with _executor(count) as executor:
-        new, choices = optimize_cubin(
-            start.cubin,
-            kernels,
-            requests,
-            Options(grid_blocks, trip_count, paper, effort, compilers=count),
-            executor,
-            _progress,
-            source=start.source,
-            is_compiled=start.is_compiled,
-        )
+        cubins, choices = _optimized(opened, threads, dynamic_shared_bytes, settings, executor)
     if folder is not None:
         _write_variants(Path(folder), choices)
-    written = new.to_bytes()
-    write_atomically(out, written)
+    written = opened.write(out, cubins)
     body = {
         "kernels": [each.to_dict() for each in choices],
         "output": input_entry(out, written),
     }
     report.emit(
         text=lambda: "\n".join(summary(each) for each in choices) + f"\nwritten: {out}\n",
-        json=lambda: dump_json(envelope(body, path=file, data=data)),
+        json=lambda: dump_json(envelope(body, path=file, data=opened.data)),
     )
     return 0
+
+
+def _optimized(
+    opened: Opened,
+    threads: BlockShape | None,
+    dynamic_shared_bytes: int,
+    settings: Options,
+    executor: Executor | None,
+) -> tuple[list[Cubin], list[KernelChoice]]:
+    """Cubin after cubin; of a file with code for several architectures, those that can be done."""
+    from regdem.isa.table import supported_architectures
+    from regdem.optimizer import optimize_cubin
+    from regdem.rewrite import Request
+
+    cubins: list[Cubin] = []
+    choices: list[KernelChoice] = []
+    known = [each.cubin.arch in supported_architectures() for each in opened.inputs]
+    for place, each in enumerate(opened.inputs):
+        kernels = [kernel for k, kernel in opened.kernels if k == place]
+        cubins.append(each.cubin)
+        if not kernels:
+            continue
+        if any(known) and not known[place]:
+            note(f"{each.label}: left as it is, {each.cubin.arch} code can't be rewritten yet")
+            continue
+        for remark in each.notes:
+            note(remark)
+        requests = [
+            Request(
+                threads=threads or block_shape(block_threads(kernel, opened.path)),
+                dynamic_shared_bytes=dynamic_shared_bytes,
+            )
+            for kernel in kernels
+        ]
+        cubins[-1], chosen = optimize_cubin(
+            each.cubin, kernels, requests, settings, executor, _progress,
+            source=each.source, is_compiled=each.is_compiled,
+        )  # fmt: skip
+        choices += chosen
+    return cubins, choices
 
 
 def _executor(count: int) -> ProcessPoolExecutor | nullcontext[Executor | None]:

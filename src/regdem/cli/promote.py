@@ -6,21 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regdem.cli.kernels import block_threads, cubin_kernels
-from regdem.cli.options import (
-    KernelPattern,
-    artifact_option,
-    debug_option,
-    dynamic_shared_option,
-    format_option,
-    kernel_option,
-    threads_option,
-)
-from regdem.cli.output import Output, dump_json, envelope, input_entry, write_atomically
+from regdem.cli.kernels import block_threads
+from regdem.cli.options import KernelPattern, rewrite_options
+from regdem.cli.output import Output, dump_json, envelope, input_entry
+from regdem.cli.rewrites import NOTHING, open_file, rewrite_each
 from regdem.errors import UsageError
 from regdem.machine import BlockShape, block_shape
 
 if TYPE_CHECKING:
+    from regdem.binary import Cubin, Kernel
     from regdem.promotion import KernelPromotion
 
 EPILOG = """
@@ -32,13 +26,8 @@ Nothing is written that is not proved.
 
 @click.command("promote", epilog=EPILOG, short_help="Local spills into shared memory.")
 @click.argument("file")
-@artifact_option()
-@kernel_option
+@rewrite_options
 @click.option("--registers", type=int, metavar="R", help="Also stay within R registers per thread.")
-@threads_option()
-@dynamic_shared_option
-@format_option("text", "json")
-@debug_option
 def command(
     *,
     file: str,
@@ -47,39 +36,36 @@ def command(
     registers: int | None,
     threads: BlockShape | None,
     dynamic_shared_bytes: int,
+    arch: str | None,
+    compile_options: tuple[str, ...],
     report: Output,
 ) -> int:
-    """Turn local-memory spills of kernels of FILE into shared-memory accesses."""
+    """Turn local-memory spills of kernels of FILE into shared-memory accesses.
+
+    FILE: a cubin; a fat binary, object, program or library, of which a copy with the new code in
+    place is written; or a .cu or .ptx source.
+    """
     from regdem.promotion import promote_kernel
     from regdem.rewrite import Request
 
-    cubin, kernels, data = cubin_kernels(file, kernel)
-    spilling = [each for each in kernels if each.local_bytes] or list(kernels)
-    done: list[KernelPromotion] = []
-    for each in spilling:
+    opened = open_file(file, kernel, arch=arch, options=compile_options)
+
+    def make(cubin: Cubin, each: Kernel) -> tuple[Cubin, KernelPromotion]:
+        if not each.local_bytes:
+            raise UsageError("there are no local spills", code=NOTHING, file=file, kernel=each.name)
         request = Request(
             threads=threads or block_shape(block_threads(each, file)),
             registers=registers,
             dynamic_shared_bytes=dynamic_shared_bytes,
         )
-        try:
-            cubin, result = promote_kernel(cubin, cubin.kernel(each.name), request)
-        except UsageError as error:
-            if error.code != "nothing_to_do" or len(spilling) == 1:
-                raise
-            continue
-        done.append(result)
-    if not done:
-        raise UsageError("there are no local spills", code="nothing_to_do", file=file)
-    written = cubin.to_bytes()
-    write_atomically(out, written)
-    body = {
-        "kernels": [each.to_dict() for each in done],
-        "output": input_entry(out, written),
-    }
+        return promote_kernel(cubin, each, request)
+
+    done = rewrite_each(opened, make)
+    written = opened.write(out, done.cubins)
+    body = {"kernels": done.to_list(), "output": input_entry(out, written)}
     report.emit(
-        text=lambda: "\n".join(summary(each) for each in done) + f"\nwritten: {out}\n",
-        json=lambda: dump_json(envelope(body, path=file, data=data)),
+        text=lambda: done.text(summary) + f"\nwritten: {out}\n",
+        json=lambda: dump_json(envelope(body, path=file, data=opened.data)),
     )
     return 0
 
