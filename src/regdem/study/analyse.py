@@ -80,7 +80,7 @@ def compare_all(
     comparisons = [compare_builds(base.anatomy, build.anatomy) for build in analysed]
     turns, known = base_turns(base.anatomy, comparisons, assumed_turns)
     weights = [
-        block_weights(program_of(build.kernel), build.anatomy, comparison, turns, assumed_turns)
+        block_weights(build.program, build.anatomy, comparison, turns, assumed_turns)
         for build, comparison in zip(analysed, comparisons, strict=True)
     ]
     heavy = _loop_weights(base, weights[0])
@@ -128,7 +128,7 @@ def compare_all(
 
 def executed(build: Analysed, weights: list[float]) -> Executed:
     """Sums over the blocks of a build, by weight."""
-    program = program_of(build.kernel)
+    program = build.program
     by_class: dict[str, float] = {}
     block_of: list[int] = program.block_of.tolist()
     for i, kind in enumerate(build.anatomy.class_of):
@@ -146,7 +146,7 @@ def executed(build: Analysed, weights: list[float]) -> Executed:
 
 def _loop_weights(base: Analysed, weights: list[float]) -> list[float]:
     """Weighted instructions of each loop without those inside it."""
-    program = program_of(base.kernel)
+    program = base.program
     total = [0.0] * len(base.anatomy.loops)
     for block, region in enumerate(base.anatomy.region_of):
         if region >= 0:
@@ -165,7 +165,7 @@ def _hot_loop(build: Analysed, comparison: Comparison, target: int) -> HotLoop |
     demand = next(
         (
             entry
-            for entry in loop_demands(program_of(build.kernel))
+            for entry in loop_demands(build.program)
             if entry.start_offset == start or (start is None and entry.depth == 0)
         ),
         None,

@@ -5,17 +5,20 @@ by how much, fully, or not at all; and how often its parts run for the same work
 
 Method: regions of two builds are compared by the amounts of work they share, key by key
 (`anatomy`). The copies of a loop in a region are the median over its keys of the region's amount
-over the loop's. The main region is the loop with the most copies; where no loop as deep holds the
-work any more, the loop is gone and its copies are the turns it made. The counter's step, where
-both have one, is a second witness. Weights follow: the main loop turns 1/copies as often, what is
-left of a loop beside it runs only for the turns that don't divide.
+over the loop's. Loops are placed from the outside in. The main region of a loop is the loop with
+the most copies that lies as deep (less the loops around it that are gone) and is not itself one of
+those around it; where there is none, the loop is gone, and its copies are the turns it made. The
+counter's step, where both have one, is a second witness. Other loops that hold a loop's work are
+its clones, where they hold as many copies, or what is left of it for turns that don't divide.
 
 Not claimed: a match where a build shares no work with the first (other line numbers, say): such a
-loop is `unmatched`, and counts as turning as often as any loop of unknown length.
+loop has no main region, and counts as turning as often as any loop of unknown length. Versions of
+one loop of which only one runs are counted as if each ran.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -66,93 +69,114 @@ class LoopEffect:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """All loops of the first build in another, and the other's loops by the first's.
+class Form:
+    """What a loop of another build is: of which loop of the first (`origin`), and how.
 
-    `origin[k]`: the loop of the first build that loop k of this one is a form of, or None.
+    `kind`: "main" or "clone" (as many copies), or "remainder".
     """
 
+    origin: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All loops of the first build in another, and the other's loops as forms of the first's."""
+
     effects: tuple[LoopEffect, ...]
-    origin: dict[int, int | None]
+    forms: dict[int, Form]
 
     def effect(self, loop: int) -> LoopEffect:
         """What became of a loop."""
         return self.effects[loop]
 
+    def count(self, loop: int, kind: str) -> int:
+        """How many forms of one kind a loop has."""
+        return sum(1 for form in self.forms.values() if form == Form(loop, kind))
+
 
 def compare_builds(base: Anatomy, other: Anatomy) -> Comparison:
     """Finds every loop of `base` in `other`."""
-    effects = tuple(_effect(base, other, loop) for loop in base.loops)
-    origin: dict[int, int | None] = {}
+    if other is base:
+        effects = [
+            LoopEffect(loop.index, loop.index, 1.0, False, 1.0 if loop.counter else None)
+            for loop in base.loops
+        ]
+        return Comparison(
+            tuple(effects), {loop.index: Form(loop.index, "main") for loop in base.loops}
+        )
+    found: list[LoopEffect] = []
+    for loop in base.loops:
+        found.append(_effect(base, other, loop, found))
+    forms: dict[int, Form] = {}
     for region in other.loops:
-        origin[region.index] = _origin(base, effects, region)
-    return Comparison(effects, origin)
+        form = _form(base, found, region)
+        if form is not None:
+            forms[region.index] = form
+    return Comparison(tuple(found), forms)
 
 
-def _work(region: Region, kind: str) -> dict[Key, int]:
-    return region.work if kind == "work" else region.integer_work
+def shares_work(loop: Region, other: Region) -> bool:
+    """Whether two loops of the first build hold the same keys, as versions of one loop do."""
+    return set(_work(loop)) == set(_work(other))
 
 
-def _kind(loop: Region) -> str:
+def _work(loop: Region) -> dict[Key, int]:
     """Memory and floating point where the loop has them, else integer operations."""
-    return "work" if loop.work else "integer"
+    return loop.work or loop.integer_work
 
 
 def copies_in(loop: Region, region: Region) -> float:
     """Median over the loop's keys of what the region holds of each, in copies."""
-    kind = _kind(loop)
-    mine, theirs = _work(loop, kind), _work(region, kind)
-    if not mine:
-        return 0.0
+    mine = _work(loop)
+    theirs = region.work if loop.work else region.integer_work
     ratios = [theirs.get(key, 0) / amount for key, amount in mine.items()]
     present = [ratio for ratio in ratios if ratio > 0]
     # A key may vanish because a value is kept in a register; most of them must be there.
-    return median(present) if 2 * len(present) >= len(ratios) else 0.0
+    return median(present) if present and 2 * len(present) >= len(ratios) else 0.0
 
 
-def _effect(base: Anatomy, other: Anatomy, loop: Region) -> LoopEffect:
+def _effect(
+    base: Anatomy, other: Anatomy, loop: Region, placed: Sequence[LoopEffect]
+) -> LoopEffect:
+    """Places a loop; `placed` holds all loops before it, those around it among them."""
     held = [(copies_in(loop, region), region) for region in other.regions]
     held = [(copies, region) for copies, region in held if copies > 0]
     if not held:
         return LoopEffect(loop.index, None, 0.0, False, None)
-    own = [(copies, region) for copies, region in held if _may_be(base, loop, region)]
-    copies, main = max(own or held, key=lambda entry: (entry[0], entry[1].depth))
+    around = [placed[outer] for outer in base.ancestors(loop.index) if outer != STRAIGHT]
+    depth = loop.depth - sum(1 for effect in around if effect.gone)
+    outside = {effect.main for effect in around if not effect.gone}
+    own = [
+        (copies, region)
+        for copies, region in held
+        if region.is_loop and region.depth >= depth and region.index not in outside
+    ]
+    if not own:
+        copies, main = max(held, key=lambda entry: (entry[0], entry[1].depth))
+        return LoopEffect(loop.index, main.index, copies, True, None)
+    most = max(copies for copies, _ in own)
+    best = [(copies, region) for copies, region in own if copies >= (1 - AGREES) * most]
+    # Of versions of one loop each gets its own, in their order.
+    taken = {effect.main for effect in placed if not effect.gone}
+    copies, main = next((entry for entry in best if entry[1].index not in taken), best[0])
     ratio = None
-    if own and loop.counter is not None and main.counter is not None:
+    if loop.counter is not None and main.counter is not None:
         ratio = abs(main.counter.step / loop.counter.step)
-    return LoopEffect(loop.index, main.index, copies, not own, ratio)
+    return LoopEffect(loop.index, main.index, copies, False, ratio)
 
 
-def _may_be(base: Anatomy, loop: Region, region: Region) -> bool:
-    """Whether the region can be a form of the loop: a loop that is not one of those around it."""
-    if not region.is_loop:
-        return False
-    if region.depth >= loop.depth:
-        return True
-    # Less deep: loops around it may be gone, too, unless this is one of them.
-    return not any(
-        copies_in(base.region(outer), region) > 0
-        for outer in base.ancestors(loop.index)
-        if outer != STRAIGHT
-    ) and any(
-        not _kept(base.region(outer)) for outer in base.ancestors(loop.index) if outer != STRAIGHT
-    )
-
-
-def _kept(outer: Region) -> bool:
-    """Whether a loop has work by which it would be found again."""
-    return bool(outer.work or outer.integer_work)
-
-
-def _origin(base: Anatomy, effects: tuple[LoopEffect, ...], region: Region) -> int | None:
-    """The loop of the first build that a loop is a form of."""
+def _form(base: Anatomy, effects: Sequence[LoopEffect], region: Region) -> Form | None:
     for effect in effects:
         if effect.main == region.index and not effect.gone:
-            return effect.loop
-    shared = [
-        (copies_in(base.region(effect.loop), region), effect.loop)
-        for effect in effects
-        if not effect.gone
-    ]
-    best = max(shared, default=(0.0, -1))
-    return best[1] if best[0] > 0 else None
+            return Form(effect.loop, "main")
+    best: tuple[float, LoopEffect] | None = None
+    for effect in effects:
+        copies = copies_in(base.region(effect.loop), region)
+        if copies and not effect.gone and (best is None or copies > best[0]):
+            best = copies, effect
+    if best is None:
+        return None
+    copies, effect = best
+    kind = "clone" if copies >= (1 - AGREES) * effect.copies else "remainder"
+    return Form(effect.loop, kind)

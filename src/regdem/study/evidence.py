@@ -16,7 +16,6 @@ from regdem.analysis.forms import forms_of
 from regdem.errors import InputError, UsageError
 from regdem.integrations.sass import sass_text
 from regdem.isa.decoded import INSTRUCTION_BYTES
-from regdem.program.from_kernel import program_of
 from regdem.study.model import Analysed, Study
 
 DOCUMENT = "study.json"
@@ -63,7 +62,7 @@ def listing(one: Analysed, texts: Mapping[int, str]) -> str:
     """The kernel's code: offset, text (the mnemonic without nvdisasm), live registers, loop depth
     and source line.
     """
-    program = program_of(one.kernel)
+    program = one.program
     forms = forms_of(program.code)
     anatomy = one.anatomy
     blocks: list[int] = program.block_of.tolist()

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from regdem.program.from_kernel import program_of
 from regdem.study.model import Analysed, Build, Mechanism
 
 NOTEWORTHY = 0.05
@@ -264,7 +263,7 @@ def operations(build: Analysed) -> Counter[str]:
     """The operations of a build by mnemonic: memory, arithmetic and integer instructions, without
     moves, branches and spill accesses.
     """
-    program = program_of(build.kernel)
+    program = build.program
     blocks: list[int] = program.block_of.tolist()
     reachable = program.reachable
     return Counter(

@@ -7,12 +7,15 @@ one warp for the same work in every build (`weights`); bytes are per thread.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from regdem.binary.kernel import Kernel
 from regdem.errors import UsageError
 from regdem.integrations.compile import Directives
 from regdem.predict.model import Prediction
+from regdem.program.from_kernel import program_of
+from regdem.program.program import Program
 from regdem.report.model import CodeAnalysis, KernelReport
 from regdem.study.anatomy import Anatomy
 from regdem.study.effect import Comparison
@@ -141,6 +144,11 @@ class Analysed:
     report: KernelReport
     anatomy: Anatomy
     resources: Resources | None
+
+    @cached_property
+    def program(self) -> Program:
+        """Its control-flow graph."""
+        return program_of(self.kernel)
 
     @property
     def code(self) -> CodeAnalysis:

@@ -1,21 +1,23 @@
 """Verdicts in words: what each build became, and which one to take.
 
 The choice goes by measured medians where every build was measured and gave the first build's
-outputs, else by predicted cycles. Among builds within `TIE` of the best the least change wins: the
-smallest factor, or the build nearest to the source as it is.
+outputs, else by predicted cycles. Among builds within `TIE` of the best (`PREDICTED_TIE` without
+times) the least change wins: the smallest factor, or the build nearest to the source as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from regdem.study.effect import LoopEffect
+from regdem.study.effect import Comparison
 from regdem.study.mechanisms import mechanisms, operation_changes
 from regdem.study.model import Build, Mechanism, Recommendation, TargetLoop, Verdict
 
 TIE = 0.01
-"""Less than one per cent is noise on the hardware measured so far."""
+"""Less than one per cent of measured time is noise on the hardware measured so far."""
+PREDICTED_TIE = 0.03
+"""Predictions are less sure than times."""
 _NO_ROOM = "a block of that size does not fit on an SM; give another --threads"
 
 
@@ -52,7 +54,7 @@ def _unroll_status(
         if not targets:
             return "baseline", "the build to compare with"
         return "baseline", "the build to compare with: " + "; ".join(
-            _baseline_words(base, target) for target in targets
+            _distinct(_baseline_words(base, target) for target in targets)
         )
     asked = build.spec.factor / base.spec.factor
     effects = [build.comparison.effect(target.index) for target in targets]
@@ -66,7 +68,7 @@ def _unroll_status(
             f"the factor had no effect on any loop, though the code differs: is {define} meant for "
             "something else?"
         )
-    words = [_effect_words(target, effect) for target, effect in zip(targets, effects, strict=True)]
+    words = _distinct(_effect_words(target, build.comparison) for target in targets)
     changed = [effect for effect in effects if effect.changed]
     if all(effect.gone for effect in changed):
         return "full_unroll", "full unroll: " + "; ".join(words)
@@ -76,25 +78,34 @@ def _unroll_status(
     return "unrolled", "; ".join(words)
 
 
+def _distinct(texts: Iterable[str]) -> list[str]:
+    """Each text once: versions of one loop have the same words."""
+    return list(dict.fromkeys(texts))
+
+
 def _baseline_words(base: Build, target: TargetLoop) -> str:
     turns = f"{target.turns:g} turns" if target.turns_known else "turns not known"
     region = base.analysed.anatomy.region(target.index)
     return f"{target.title} has {region.instructions} instructions, {turns}"
 
 
-def _effect_words(target: TargetLoop, effect: LoopEffect) -> str:
+def _effect_words(target: TargetLoop, comparison: Comparison) -> str:
+    effect = comparison.effect(target.index)
     if effect.main is None:
         return f"{target.title} can't be found again"
-    copies = _factor(effect.copies)
+    copies = _factor(target.turns if effect.gone and target.turns_known else effect.copies)
+    clones = comparison.count(target.index, "clone")
+    times = f" and stands {clones + 1} times" if clones else ""
     if effect.gone:
         return f"{target.title} is gone, {copies} copies of it stand where it was"
     if not effect.changed:
-        return f"{target.title} is unchanged"
-    words = f"{target.title} holds {copies} copies of its work per turn"
+        return f"{target.title} is unchanged{times}"
+    words = f"{target.title} holds {copies} copies of its work per turn{times}"
     if effect.step_agrees:
-        words += (
-            f", and its counter's step is {_factor(effect.step_ratio or 1.0)} times the first's"
-        )
+        step = _factor(effect.step_ratio or 1.0)
+        words += f", and its counter's step is {step} times the first's"
+    if comparison.count(target.index, "remainder"):
+        words += "; a loop besides takes the turns that are left"
     return words
 
 
@@ -130,7 +141,8 @@ def recommend(builds: Sequence[Build], *, unrolled: bool) -> Recommendation:
     if base not in eligible:
         return Recommendation(base.name, "none: the first build can't be launched", _NO_ROOM)
     least = min(cost(build) for build in eligible)
-    chosen = next(build for build in eligible if cost(build) <= (1 + TIE) * least)
+    tie = TIE if timed else PREDICTED_TIE
+    chosen = next(build for build in eligible if cost(build) <= (1 + tie) * least)
     by = "measured" if timed else "predicted"
     if chosen is base:
         return Recommendation(
@@ -142,9 +154,12 @@ def recommend(builds: Sequence[Build], *, unrolled: bool) -> Recommendation:
     sentences = [f"{by} {speed:.2f} times as fast as {base.name}" + _because(chosen, "improved")]
     if hurt := chosen.verdict.of("hurt"):
         sentences.append("it pays with " + _shorts(hurt))
-        if not timed and (clean := _clean(eligible, cost)) is not None and clean is not base:
+    if not timed:
+        spared = _spared(chosen, eligible, cost)
+        if spared is not None and spared[1] is not base:
+            words, other = spared
             sentences.append(
-                f"without that, {clean.name}: {by} {cost(base) / cost(clean):.2f} times as fast"
+                f"{words}, {other.name} is {by} {cost(base) / cost(other):.2f} times as fast"
             )
     last = [build for build in eligible if build.same_as is None][-1]
     if unrolled and last is not chosen and last.verdict.of("hurt"):
@@ -164,24 +179,34 @@ def _because(build: Build, effect: str) -> str:
     return f" ({_shorts(told)})" if told else ""
 
 
-def _clean(builds: Sequence[Build], cost: Callable[[Build], float]) -> Build | None:
-    """The best build that loses no blocks and spills nothing inside loops."""
-    harmless = [
-        build
-        for build in builds
-        if not any(m.name in ("residency", "local_spills") for m in build.verdict.of("hurt"))
-    ]
-    return min(harmless, key=cost) if harmless else None
+def _spared(
+    chosen: Build, builds: Sequence[Build], cost: Callable[[Build], float]
+) -> tuple[str, Build] | None:
+    """The best build without what the chosen one pays most: lost blocks and spills in loops; in
+    words and as a build. None where it pays neither, or every build does.
+    """
+    pays = [m.name for m in chosen.verdict.of("hurt") if m.name in ("residency", "local_spills")]
+    for names, words in (
+        (("residency", "local_spills"), "without lost blocks and spills"),
+        (("local_spills",), "without spills"),
+    ):
+        if not set(names) & set(pays):
+            continue
+        rest = [b for b in builds if not {m.name for m in b.verdict.of("hurt")} & set(names)]
+        best = min(rest, key=cost, default=None)
+        if best is not None and best is not builds[0]:
+            return words, best
+    return None
 
 
 def _why_not(builds: Sequence[Build], cost: Callable[[Build], float], by: str) -> str:
-    costs = {build.name: cost(build) for build in builds}
+    if all(build.same_as is not None for build in builds[1:]):
+        return "every build is the same code" if len(builds) > 1 else "there is no other build"
+    costs = {build.name: cost(build) for build in builds if build.same_as is None}
     first = costs[builds[0].name]
     nearest = min(costs, key=lambda name: (costs[name], name))
     if nearest == builds[0].name:
         others = {name: value for name, value in costs.items() if name != nearest}
-        if not others:
-            return "there is no other build"
         nearest = min(others, key=lambda name: (others[name], name))
     return (
         f"the best other build, {nearest}, is {by} at {first / costs[nearest]:.2f} times the speed"

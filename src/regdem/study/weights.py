@@ -4,9 +4,10 @@ Problem: a loop unrolled four times turns a quarter as often. Counts and predict
 loop the same number of turns would make it look four times as dear.
 
 Method: every loop of the first build has a number of turns: as its code says, else as a build in
-which it is gone shows (its copies), else assumed. In another build the main form of the loop turns
-that number over its copies; other forms (remainders), and straight code with the same work beside a
-main loop, run for the turns that don't divide. A gone loop's copies run once with what they lie in.
+which it is gone shows (its copies), else assumed. In another build the main form of the loop, and
+clones of it, turn that number over their copies; remainders, and straight code with the same work
+beside a main loop, run for the turns that don't divide. A gone loop's copies run once with what
+they lie in.
 
 Not claimed: divergence, early exits, and turns that depend on data.
 """
@@ -14,8 +15,8 @@ Not claimed: divergence, early exits, and turns that depend on data.
 from __future__ import annotations
 
 from regdem.program.program import Program
-from regdem.study.anatomy import STRAIGHT, Anatomy
-from regdem.study.effect import Comparison
+from regdem.study.anatomy import STRAIGHT, Anatomy, Region
+from regdem.study.effect import Comparison, shares_work
 
 DEFAULT_TURNS = 64
 
@@ -27,15 +28,26 @@ def base_turns(
     turns: list[float] = []
     known: list[bool] = []
     for loop in base.loops:
-        shown = [
-            comparison.effect(loop.index).copies
-            for comparison in comparisons
-            if comparison.effect(loop.index).gone
-        ]
-        told = loop.turns if loop.turns is not None else (max(shown) if shown else None)
-        turns.append(assumed if told is None else float(told))
-        known.append(told is not None)
+        shown = [_copies_if_gone(base, comparison, loop) for comparison in comparisons]
+        told = loop.turns if loop.turns is not None else max(shown)
+        turns.append(float(told) if told else assumed)
+        known.append(bool(told))
     return turns, known
+
+
+def _copies_if_gone(base: Anatomy, comparison: Comparison, loop: Region) -> int:
+    """Copies of a loop that is gone; shared between versions of it that went to one place."""
+    effect = comparison.effect(loop.index)
+    if not effect.gone:
+        return 0
+    versions = sum(
+        1
+        for other in base.loops
+        if shares_work(loop, other)
+        and comparison.effect(other.index).gone
+        and comparison.effect(other.index).main == effect.main
+    )
+    return round(effect.copies / versions)
 
 
 def block_weights(
@@ -62,14 +74,13 @@ def block_weights(
 
 
 def _turns_of(loop: int, comparison: Comparison, turns: list[float], assumed: float) -> float:
-    origin = comparison.origin[loop]
-    if origin is None:
+    form = comparison.forms.get(loop)
+    if form is None:
         return assumed
-    effect = comparison.effect(origin)
-    factor = max(1.0, effect.factor)
-    if effect.main == loop:
-        return max(1.0, turns[origin] // factor) if factor > 1 else turns[origin]
-    return turns[origin] % factor
+    factor = max(1.0, comparison.effect(form.origin).factor)
+    if form.kind == "remainder":
+        return turns[form.origin] % factor
+    return max(1.0, turns[form.origin] // factor)
 
 
 def _is_remainder(
