@@ -63,8 +63,14 @@ def command(
     else:
         other, others, other_data = cubin_kernels(rewritten, kernel)
         by_name = {each.name: each for each in others}
+        if other.arch != cubin.arch:
+            raise UsageError(
+                f"it is {other.arch} code, the original is {cubin.arch}",
+                file=rewritten,
+                hint="only code for one architecture can be compared",
+            )
         missing = [each.name for each in kernels if each.name not in by_name]
-        if missing or len(others) != len(kernels) or other.arch != cubin.arch:
+        if missing or len(others) != len(kernels):
             name = missing[0] if missing else None
             raise UsageError(
                 "the two files don't hold the same kernels", file=rewritten, kernel=name

@@ -45,6 +45,10 @@ VERBS: dict[str, Verb] = {
         "regdem.cli.check:command",
         "Prove that a rewritten file equals its original; hazards of one file.",
     ),
+    "extract": Verb(
+        "regdem.cli.extract:command",
+        "List the cubins and PTX in a program, library or archive, or take them out.",
+    ),
     "diff": Verb("regdem.cli.diff:command", "Two builds of a kernel: what got worse, and why."),
     "gate": Verb("regdem.cli.gate:command", "Conditions and baselines that a build must keep."),
     "occupancy": Verb(
