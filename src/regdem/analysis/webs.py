@@ -24,8 +24,10 @@ Only the GPR file is split; other files are not renamed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +69,7 @@ class Webs:
 
     webs: tuple[Web, ...]
     groups: tuple[Group, ...]
-    of_row: dict[int, tuple[int, ...]]
+    of_row: Mapping[int, tuple[int, ...]]
 
     def at(self, instruction_rows: Iterable[int]) -> set[int]:
         """The webs that the given operand rows name."""
@@ -162,7 +164,7 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
 
     rows = _gpr_rows(program)
     first_row, register_of_row, width_of, role_of = rows.first, rows.register, rows.width, rows.role
-    node_of_row: list[Sequence[int]] = [()] * len(role_of)
+    place_of, node_at = rows.place, [-1] * rows.place[-1]
     at_exit: dict[int, dict[int, int]] = {}
     at_entry: dict[int, dict[int, int]] = {}
     multi_pass: list[bool] = code.table.multi_pass[code.form].tolist()
@@ -179,26 +181,30 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
         if block.index == entry:
             walked = []
         previous, previous_since = current, since
-        current, since = {}, {}
         start = 2 * block.start
+        entering = members(live.before[block.start] & gpr)
         source = walked[-1] if walked else {}
-        for r in members(live.before[block.start] & gpr):
-            node = source.get(r, -1)
-            if node < 0:
+        if source is previous and len(previous) == len(entering):
+            current = {r: previous[r] for r in entering}
+            since = {r: previous_since[r] for r in entering}
+        else:
+            current = {r: source.get(r, -1) for r in entering}
+            for r in [r for r, node in current.items() if node < 0]:
                 node = whole_node.get(r, -1)
-                if node < 0:
-                    node = new(r)
-            current[r] = node
-            since[r] = start
+                current[r] = node if node >= 0 else new(r)
+            # A value that stays in place across the border keeps its interval open.
+            since = {
+                r: previous_since[r] if previous.get(r) == node else start
+                for r, node in current.items()
+            }
+            intervals += [
+                (node, previous_since[r], start - 1)
+                for r, node in previous.items()
+                if current.get(r) != node
+            ]
         for other in walked[:-1]:
             if other is not source:
                 _join_all(union, current, other)
-        # A value that stays in place across the border keeps its interval open.
-        for r, node in previous.items():
-            if current.get(r) == node:
-                since[r] = previous_since[r]
-            else:
-                intervals.append((node, previous_since[r], start - 1))
         if block.predecessors and (block.predecessors[-1] >= block.index or block.index == entry):
             at_entry[block.index] = dict(current)
         for i in range(block.start, block.end):
@@ -220,14 +226,11 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                             if each in current:
                                 old[each] = current[each]
                 if role & _READ:
-                    if width_of[k] == 1:
-                        node = current.get(r, -1)
-                        node_of_row[k] = (node if node >= 0 else whole_node.get(r, -1),)
-                    else:
-                        node_of_row[k] = [
-                            current[r] if r in current else whole_node.get(r, -1)
-                            for r in range(r, r + width_of[k])
-                        ]
+                    place = place_of[k]
+                    for each in range(r, r + width_of[k]):
+                        node = current.get(each, -1)
+                        node_at[place] = node if node >= 0 else whole_node.get(each, -1)
+                        place += 1
             # What dies here gives its register back after the read.
             if before != after:
                 for r in members(before & ~after):
@@ -239,8 +242,7 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                 role = role_of[k]
                 if not role & _WRITE:
                     continue
-                nodes: list[int] = []
-                lowest = register_of_row[k]
+                place, lowest = place_of[k], register_of_row[k]
                 for r in range(lowest, lowest + width_of[k]):
                     node = old.get(r, -1)
                     if node < 0 or (
@@ -249,7 +251,11 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                         node = whole_node.get(r, -1)
                         if node < 0:
                             node = new(r)
-                    nodes.append(node)
+                    read = node_at[place]
+                    if role == _BOTH and read >= 0 and read != node:
+                        union.join(read, node)
+                    node_at[place] = node
+                    place += 1
                     begin = 2 * i if coalesce else 2 * i + 1
                     present = current.get(r, -1)
                     if present >= 0 and present != node:
@@ -264,11 +270,6 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                     else:
                         intervals.append((node, begin, 2 * i + 1))
                         appearance.append(node)
-                if role == _BOTH:
-                    for a, b in zip(node_of_row[k], nodes, strict=True):
-                        if a >= 0 and a != b:
-                            union.join(a, b)
-                node_of_row[k] = nodes
             if calls:
                 summary = live.summaries[program.callee[i]]
                 for r in members((summary.uses | summary.defs) & touched):
@@ -291,7 +292,7 @@ def webs(program: Program, live: Liveness, whole: int = 0) -> Webs:
                 _join_all(union, at_entry[s], current)
     intervals.extend((node, since[r], 2 * len(program) - 1) for r, node in current.items())
     return _assemble(
-        program, live, union, register_of, intervals, appearance, node_of_row, rows, in_functions
+        program, live, union, register_of, intervals, appearance, node_at, rows, in_functions
     )
 
 
@@ -310,30 +311,52 @@ def _join_all(union: _Union, entering: dict[int, int], left: dict[int, int]) -> 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The GPR operands in order; those of instruction i are `first[i]` up to `first[i + 1]`."""
+    """The GPR operands in order; those of instruction i are `first[i]` up to `first[i + 1]`.
+
+    The registers of operand k are the elements `place[k]` up to `place[k + 1]` of flat lists.
+    """
 
     first: list[int]
-    row: list[int]
-    instruction: list[int]
     register: list[int]
     width: list[int]
     role: list[int]
-    alignment: list[int]
+    place: list[int]
+    chosen: NDArray[np.int64]
+    """The operand's row in the decoded code."""
 
 
 def _gpr_rows(program: Program) -> _Rows:
     code = program.code
     chosen = (code.operand_file == RegisterFile.GPR).nonzero()[0]
     instruction = code.operand_instruction[chosen]
+    width = code.operand_width[chosen]
     return _Rows(
         np.searchsorted(instruction, np.arange(len(code) + 1)).tolist(),
-        chosen.tolist(),
-        instruction.tolist(),
         code.operand_register[chosen].tolist(),
-        code.operand_width[chosen].tolist(),
+        width.tolist(),
         code.operand_role[chosen].tolist(),
-        code.operand_alignment[chosen].tolist(),
+        [0, *np.cumsum(width, dtype=np.int64).tolist()],
+        chosen,
     )
+
+
+class _WebsOfRow(Mapping[int, tuple[int, ...]]):
+    """The webs of each operand row, cut from one flat list when asked for."""
+
+    def __init__(self, rows: _Rows, web_at: list[int]) -> None:
+        self._webs = web_at
+        self._place = rows.place
+        self._index = {row: k for k, row in enumerate(rows.chosen.tolist())}
+
+    def __getitem__(self, row: int) -> tuple[int, ...]:
+        k = self._index[row]
+        return tuple(self._webs[self._place[k] : self._place[k + 1]])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
 
 
 def _assemble(
@@ -343,84 +366,101 @@ def _assemble(
     register_of: list[int],
     intervals: list[_Interval],
     appearance: list[int],
-    node_of_row: list[Sequence[int]],
+    node_at: list[int],
     rows: _Rows,
     whole_node: dict[int, int],
 ) -> Webs:
     """Numbers the webs in order of appearance, gathers who touches them, and ties the groups."""
     root_of = union.roots()
     index: dict[int, int] = {}
-    result: list[Web] = []
-    web_at: list[int] = [-1] * len(root_of)
-
-    def web_of(node: int) -> int:
-        root = root_of[node]
-        if root not in index:
-            index[root] = len(result)
-            result.append(Web(len(result), register_of[root]))
-        web_at[node] = index[root]
-        return index[root]
-
-    def undefined(register: int) -> int:
-        """A web for a register that is read although nothing reaches (unreachable code)."""
-        result.append(Web(len(result), register))
-        return len(result) - 1
-
-    for node in whole_node.values():
-        result[web_of(node)].whole = True
-    for node in dict.fromkeys(appearance):
-        web_of(node)
-    points = [0] * len(result)
+    for node in (*whole_node.values(), *dict.fromkeys(appearance)):
+        index.setdefault(root_of[node], len(index))
+    # Values that never hold a register, and reads that nothing reaches (in unreachable code).
+    for node in dict.fromkeys(node_at):
+        if node >= 0:
+            index.setdefault(root_of[node], len(index))
+    register = [register_of[root] for root in index]
+    web_of = [index.get(root, -1) for root in root_of]
+    points = [0] * len(index)
     for node, first, last in intervals:
-        points[web_at[node]] |= ((1 << (last - first + 1)) - 1) << first
-    for web, held in zip(result, points, strict=True):
-        web.points = held
-    group = _Union()
-    alignment: dict[int, int] = {}
-    of_row: dict[int, tuple[int, ...]] = {}
-    ties: list[tuple[int, int]] = []
-    columns = zip(rows.row, rows.instruction, rows.role, rows.alignment, node_of_row, strict=True)
-    for number, (row, i, role, align, nodes) in enumerate(columns):
-        names: list[int] = []
-        for k, node in enumerate(nodes):
-            w = web_at[node] if node >= 0 else undefined(rows.register[number] + k)
-            if w < 0:
-                w = web_of(node)
-            names.append(w)
-            if role & _READ:
-                result[w].reads.append(i)
-            if role & _WRITE:
-                result[w].writes.append(i)
-        of_row[row] = tuple(names)
-        first_name = names[0]
-        if len(names) > 1:
-            ties.extend([(first_name, w) for w in names])
-        if align > 1 and align > alignment.get(first_name, 1):
-            alignment[first_name] = align
+        points[web_of[node]] |= ((1 << (last - first + 1)) - 1) << first
+
+    code = program.code
+    width = code.operand_width[rows.chosen].astype(np.int64)
+    role = np.repeat(code.operand_role[rows.chosen], width)
+    instruction = np.repeat(code.operand_instruction[rows.chosen], width)
+    web_at = np.array([*web_of, -1], dtype=np.int64)[np.array(node_at, dtype=np.int64)]
+    for place in (web_at < 0).nonzero()[0].tolist():
+        k = bisect_right(rows.place, place) - 1
+        web_at[place] = len(register)
+        register.append(rows.register[k] + place - rows.place[k])
+        points.append(0)
+    reads = _accesses(web_at, instruction, (role & _READ) != 0, len(register))
+    writes = _accesses(web_at, instruction, (role & _WRITE) != 0, len(register))
+    result = list(map(Web, range(len(register)), register, points, reads, writes))
+    for node in whole_node.values():
+        result[web_of[node]].whole = True
+    of_row = _WebsOfRow(rows, web_at.tolist())
     # The stack pointer is never shared, not even where it looks dead.
     if STACK_POINTER in whole_node:
-        result[web_of(whole_node[STACK_POINTER])].points = (1 << (2 * len(program))) - 1
+        result[web_of[whole_node[STACK_POINTER]]].points = (1 << (2 * len(program))) - 1
     # A call may write whatever its callee touches: those registers are taken there.
     for site, function in program.callee.items():
         summary = live.summaries[function]
         for r in members((summary.uses | summary.defs) & FILE_MASK[RegisterFile.GPR]):
             if r in whole_node:
-                result[web_of(whole_node[r])].points |= 3 << (2 * site)
-    for _ in result:
-        group.new()
-    for a, b in ties:
-        group.join(a, b)
+                result[web_of[whole_node[r]]].points |= 3 << (2 * site)
+    groups = _groups(result, rows, web_at, width, code.operand_alignment[rows.chosen])
+    return Webs(tuple(result), groups, of_row)
+
+
+def _groups(
+    webs: list[Web],
+    rows: _Rows,
+    web_at: NDArray[np.int64],
+    width: NDArray[np.int64],
+    alignment: NDArray[np.uint8],
+) -> tuple[Group, ...]:
+    """The webs tied by operands that name several, each with the strictest alignment."""
+    leader = web_at[np.array(rows.place[:-1], dtype=np.int64)]
+    strictest = np.ones(len(webs), dtype=np.int64)
+    np.maximum.at(strictest, leader, alignment)
+    leaders = np.repeat(leader, width)
+    tied = leaders != web_at
+    union = _Union()
+    union.parent.extend(range(len(webs)))
+    pairs = np.unique(leaders[tied] * len(webs) + web_at[tied])
+    for a, b in zip((pairs // len(webs)).tolist(), (pairs % len(webs)).tolist(), strict=True):
+        union.join(a, b)
     by_root: dict[int, list[int]] = {}
-    for w in result:
-        by_root.setdefault(group.find(w.index), []).append(w.index)
-    strict: dict[int, int] = {}
-    for w, align in alignment.items():
-        root = group.find(w)
-        strict[root] = max(strict.get(root, 1), align)
+    for w, root in enumerate(union.roots()):
+        if root == w:
+            by_root[w] = [w]
+        else:
+            by_root[root].append(w)
+    strict: list[int] = strictest.tolist()
     groups: list[Group] = []
     for root, names in by_root.items():
-        registers = [result[w].register for w in names]
+        low = high = webs[root].register
+        wanted = strict[root]
         for w in names:
-            result[w].group = len(groups)
-        groups.append(Group(tuple(names), strict.get(root, 1), min(registers), max(registers)))
-    return Webs(tuple(result), tuple(groups), of_row)
+            web = webs[w]
+            web.group = len(groups)
+            low, high = min(low, web.register), max(high, web.register)
+            wanted = max(wanted, strict[w])
+        groups.append(Group(tuple(names), wanted, low, high))
+    return tuple(groups)
+
+
+def _accesses(
+    web_at: NDArray[np.int64],
+    instruction: NDArray[np.int32],
+    chosen: NDArray[np.bool_],
+    count: int,
+) -> list[list[int]]:
+    """Per web the instructions of the chosen elements, in order."""
+    web = web_at[chosen]
+    order = np.argsort(web, kind="stable")
+    bounds: list[int] = np.searchsorted(web[order], np.arange(count + 1)).tolist()
+    flat: list[int] = instruction[chosen][order].tolist()
+    return [flat[a:b] for a, b in pairwise(bounds)]
