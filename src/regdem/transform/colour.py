@@ -1,159 +1,316 @@
-"""Assigns registers to webs: tuple-aware colouring by occupancy.
+"""Assigns registers to webs: tuple-aware colouring by occupancy, mended by ejection.
 
 Groups of webs (see `analysis/webs.py`) are placed one after the other. For every register the set
 of points at which it is taken is one Python int; a group fits at a shift if each of its webs'
-points are free in its register. No interference graph is built: with at most 255 registers the
-occupancy test is the graph's answer, and faster.
+points are free in its register.
 
-Several orders are tried, and in each a group that found no place is put first and the order tried
-again: (strictest and widest first; by start; by size), first
-spreading: of the registers that fit, the one whose other uses lie farthest away, since an access
-that is still under way makes the next writer of its register wait; then packing tightly.
-When no order fits, the caller gets the group that failed in the best attempt and makes room.
+What finds no place takes the place of others (partial colouring with a tabu list: Blöchliger and
+Zufferey, 2008). Of all shifts the one is taken whose occupants weigh least; they lose their place
+and are placed again later. A group weighs more each time it is ejected, and may not come back to
+where it was for a while, so the search does not go in circles. Only here the overlaps of groups
+are looked up, for the groups that take part; the interference graph as a whole is never built.
+
+Four searches, the first that places all counts: strictest and widest first, spreading (of the
+registers that fit, the one whose other uses lie farthest away, since an access that is still under
+way makes the next writer of its register wait); the same, packing; by start, each into the
+narrowest hole; by start, packing. `shortfall` tells beforehand where no colouring can exist: a
+cheap bound by the aligned pairs of registers that are occupied at each point.
+
+Not claimed: that a colouring is found wherever one exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from regdem.analysis.webs import STACK_POINTER, Group, Webs
+import numpy as np
+from numpy.typing import NDArray
 
-_PROMOTIONS = 12
-_SPREAD_PROMOTIONS = 2
+from regdem.analysis.webs import STACK_POINTER, Webs
+
 _FAR = 96
 """Points beyond which a register's last use no longer matters to the next."""
+_EJECTIONS = 4000
+_PATIENCE = 1000
+"""Most ejections of a search, and most without any gain."""
+_TABU = 10
+_BROKEN_PAIR = 1 << 20
+_NEVER = 1 << 60
+
+
+class _Fit(Enum):
+    """Which of several free places is taken."""
+
+    FARTHEST = "farthest from other uses"
+    FIRST = "the original one, else the lowest"
+    TIGHTEST = "right behind another use, beside a register that is taken"
 
 
 @dataclass(frozen=True)
 class Colouring:
-    """`register[w]` is the register of web w; `failed` is a group that found no place, or -1."""
+    """`register[w]` is the register of web w, -1 if it has none; `placed` counts placed groups.
+
+    `unplaced` are the groups that found no place.
+    """
 
     register: tuple[int, ...]
-    failed: int
+    unplaced: tuple[int, ...]
     placed: int
+
+    @property
+    def failed(self) -> int:
+        """The first group that found no place, or -1."""
+        return self.unplaced[0] if self.unplaced else -1
+
+
+@dataclass(frozen=True)
+class _Tuple:
+    """A group as the search needs it.
+
+    `members`: its webs as (register, web); `merged`: points by register; `points`: all of them,
+    the first and the one behind the last; `shifts`: where it may go.
+    """
+
+    members: tuple[tuple[int, int], ...]
+    merged: tuple[tuple[int, int], ...]
+    points: int
+    first: int
+    last: int
+    alignment: int
+    width: int
+    pinned: bool
+    shifts: range
 
 
 def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
     """Colours all webs with registers 0 to `limit` - 1; the stack pointer keeps its number.
 
     Webs of the registers in the mask `distinct` get registers of their own, shared with no other
-    web of a register in `distinct` (a bijection on them). Returns the first order that succeeds,
+    web of a register in `distinct` (a bijection on them). Returns the first search that succeeds,
     or the attempt that placed most.
     """
-    span = 1 << (max((w.points.bit_length() for w in webs.webs), default=0) + 1)
-    points = [
-        w.points | (span if (distinct >> w.register) & 1 and w.whole else 0) for w in webs.webs
-    ]
-
-    tuples = _tuples(webs, points)
-
-    def start(group: Group) -> int:
-        low = [(points[w] & -points[w]).bit_length() for w in group.webs if points[w]]
-        return min(low, default=0)
-
-    def size(group: Group) -> int:
-        return sum(points[w].bit_count() for w in group.webs)
-
-    def width(group: Group) -> int:
-        return group.high - group.low + 1
-
-    orders: list[Callable[[Group], tuple[int, ...]]] = [
-        lambda g: (-g.alignment, -width(g), start(g)),
-        lambda g: (-int(width(g) > 1), start(g), -g.alignment),
-        lambda g: (-g.alignment, -size(g)),
-        lambda g: (start(g), -g.alignment),
-        lambda g: (-size(g), -g.alignment),
-    ]
+    tuples = _tuples(webs, limit, distinct)
+    widest = sorted(
+        range(len(tuples)),
+        key=lambda k: (-tuples[k].alignment, -tuples[k].width, tuples[k].first),
+    )
+    earliest = sorted(range(len(tuples)), key=lambda k: (tuples[k].first, -tuples[k].alignment))
+    neighbours = _Neighbours(tuples)
     best: Colouring | None = None
-    for spread in (True, False):
-        for order in orders:
-            ranked = sorted(range(len(webs.groups)), key=lambda k: order(webs.groups[k]))
-            for _ in range(_SPREAD_PROMOTIONS if spread else _PROMOTIONS):
-                attempt = _place(webs, tuples, ranked, limit, spread)
-                if attempt.failed < 0:
-                    return attempt
-                if best is None or attempt.placed > best.placed:
-                    best = attempt
-                # What found no place goes first next time.
-                ranked.remove(attempt.failed)
-                ranked.insert(0, attempt.failed)
+    for order, fit in (
+        (widest, _Fit.FARTHEST),
+        (widest, _Fit.FIRST),
+        (earliest, _Fit.TIGHTEST),
+        (earliest, _Fit.FIRST),
+    ):
+        search = _Search(tuples, neighbours, limit, fit)
+        unplaced = search.run(order)
+        if best is None or len(unplaced) < len(best.unplaced):
+            best = Colouring(search.registers(len(webs.webs)), unplaced, search.placed)
+        if not unplaced:
+            break
     assert best is not None
     return best
 
 
-@dataclass(frozen=True)
-class _Tuple:
-    """A group as the search needs it: its webs as (register, points, web), points by register."""
-
-    group: Group
-    members: list[tuple[int, int, int]]
-    merged: list[tuple[int, int]]
-    pinned: bool
-
-
-def _tuples(webs: Webs, points: list[int]) -> list[_Tuple]:
+def _tuples(webs: Webs, limit: int, distinct: int) -> list[_Tuple]:
+    span = 1 << (max((w.points.bit_length() for w in webs.webs), default=0) + 1)
     result: list[_Tuple] = []
     for group in webs.groups:
-        members = [(webs.webs[w].register, points[w], w) for w in group.webs]
         merged: dict[int, int] = {}
-        for r, p, _ in members:
-            merged[r] = merged.get(r, 0) | p
-        result.append(_Tuple(group, members, list(merged.items()), STACK_POINTER in merged))
+        points = 0
+        for name in group.webs:
+            web = webs.webs[name]
+            mine = web.points | (span if (distinct >> web.register) & 1 and web.whole else 0)
+            merged[web.register] = merged.get(web.register, 0) | mine
+            points |= mine
+        pinned = STACK_POINTER in merged
+        # Bases congruent to the original one modulo the alignment.
+        lowest = group.low % group.alignment - group.low
+        shifts = range(lowest, limit - group.high, group.alignment)
+        if pinned:
+            shifts = range(1) if group.high < limit else range(0)
+        result.append(
+            _Tuple(
+                tuple((webs.webs[w].register, w) for w in group.webs),
+                tuple(merged.items()),
+                points,
+                (points & -points).bit_length() - 1 if points else 0,
+                points.bit_length(),
+                group.alignment,
+                group.high - group.low + 1,
+                pinned,
+                shifts,
+            )
+        )
     return result
 
 
-def _place(
-    webs: Webs, tuples: list[_Tuple], ranked: list[int], limit: int, spread: bool
-) -> Colouring:
-    taken = [0] * limit
-    register = [-1] * len(webs.webs)
-    pinned = [k for k in ranked if tuples[k].pinned]
-    placed = 0
-    for k in [*pinned, *(k for k in ranked if not tuples[k].pinned)]:
-        shift = _shift(tuples[k], taken, limit, spread)
-        if shift is None:
-            return Colouring(tuple(register), k, placed)
-        for r, p, w in tuples[k].members:
-            register[w] = r + shift
-            taken[r + shift] |= p
-        placed += 1
-    return Colouring(tuple(register), -1, placed)
+class _Neighbours:
+    """The groups whose ranges overlap with a group's, looked up when they are asked for."""
+
+    def __init__(self, tuples: Sequence[_Tuple]) -> None:
+        self._tuples = tuples
+        self._first = np.array([t.first for t in tuples], dtype=np.int64)
+        self._last = np.array([t.last for t in tuples], dtype=np.int64)
+        self._known: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+
+    def of(self, k: int) -> list[tuple[int, tuple[int, ...]]]:
+        """(group, distances): placed at shift s, it is in the way of k at s + each distance."""
+        found = self._known.get(k)
+        if found is not None:
+            return found
+        mine = self._tuples[k]
+        near = (self._first < mine.last) & (self._last > mine.first)
+        near[k] = False
+        found = []
+        for other in near.nonzero()[0].tolist():
+            theirs = self._tuples[other]
+            if not mine.points & theirs.points:
+                continue
+            distances = {s - r for r, p in mine.merged for s, q in theirs.merged if p & q}
+            found.append((other, tuple(sorted(distances))))
+        self._known[k] = found
+        return found
 
 
-def _shift(entry: _Tuple, taken: list[int], limit: int, spread: bool) -> int | None:
-    group, merged = entry.group, entry.merged
+class _Search:
+    """One search: a partial colouring that is completed, ejecting what is in the way."""
 
-    def fits(shift: int) -> bool:
-        return all(not taken[r + shift] & p for r, p in merged)
+    def __init__(
+        self, tuples: Sequence[_Tuple], neighbours: _Neighbours, limit: int, fit: _Fit
+    ) -> None:
+        self._tuples = tuples
+        self._neighbours = neighbours
+        self._fit = fit
+        self._taken = [0] * limit
+        self._shift: list[int | None] = [None] * len(tuples)
+        self._weight = [_NEVER if t.pinned else 1 for t in tuples]
+        self._tabu: dict[tuple[int, int], int] = {}
+        self._steps = 0
+        self.placed = 0
 
-    if entry.pinned:
-        return 0 if fits(0) else None
-    step = group.alignment
-    # Bases congruent to the original one modulo the alignment.
-    bases = range(group.low % step, limit - (group.high - group.low), step)
-    if not spread:
-        if group.high < limit and fits(0):
+    def run(self, order: Sequence[int]) -> tuple[int, ...]:
+        """Places all groups, pinned ones first, then in `order`; returns what found no place."""
+        ranked = sorted(order, key=lambda k: not self._tuples[k].pinned)
+        queue = list(enumerate(ranked))
+        rank = len(queue)
+        ejections, since, fewest = 0, 0, rank
+        while queue:
+            _, k = heapq.heappop(queue)
+            self._steps += 1
+            shift = self._free_shift(k)
+            if shift is None:
+                if ejections >= _EJECTIONS or since >= _PATIENCE:
+                    return (k, *(k for _, k in sorted(queue)))
+                shift, ejected = self._make_way(k)
+                if shift is None:
+                    return (k, *(k for _, k in sorted(queue)))
+                for other in ejected:
+                    self._take(other)
+                    heapq.heappush(queue, (rank, other))
+                    rank += 1
+                ejections += len(ejected)
+                since += len(ejected)
+            self._put(k, shift)
+            if len(queue) < fewest:
+                fewest, since = len(queue), 0
+        return ()
+
+    def registers(self, count: int) -> tuple[int, ...]:
+        """The register of each of `count` webs, -1 for those of groups without a place."""
+        register = [-1] * count
+        for entry, shift in zip(self._tuples, self._shift, strict=True):
+            if shift is not None:
+                for r, web in entry.members:
+                    register[web] = r + shift
+        return tuple(register)
+
+    def _put(self, k: int, shift: int) -> None:
+        for r, p in self._tuples[k].merged:
+            self._taken[r + shift] |= p
+        self._shift[k] = shift
+        self.placed += 1
+
+    def _take(self, k: int) -> None:
+        shift = self._shift[k]
+        assert shift is not None
+        for r, p in self._tuples[k].merged:
+            self._taken[r + shift] ^= p
+        self._shift[k] = None
+        self._weight[k] += 1
+        self._tabu[k, shift] = self._steps + _TABU + (7 * self._steps + k) % _TABU
+        self.placed -= 1
+
+    def _free_shift(self, k: int) -> int | None:
+        """A shift at which nothing is in the way."""
+        entry, taken = self._tuples[k], self._taken
+        merged = entry.merged
+        original = self._fit == _Fit.FIRST and 0 in entry.shifts
+        if original and not any(taken[r] & p for r, p in merged):
             return 0
-        return next((b - group.low for b in bases if fits(b - group.low)), None)
-    best: int | None = None
-    best_gap = -1
-    for base in bases:
-        shift = base - group.low
+        best: int | None = None
+        least = _NEVER
+        # Plain loops: this is the innermost part of every search.
+        for shift in entry.shifts:
+            for r, p in merged:
+                if taken[r + shift] & p:
+                    break
+            else:
+                if self._fit == _Fit.FIRST:
+                    return shift
+                waste = self._near(k, shift) if self._fit == _Fit.FARTHEST else self._hole(k, shift)
+                if waste < least:
+                    best, least = shift, waste
+        return best
+
+    def _near(self, k: int, shift: int) -> int:
+        """How near other uses of the registers lie, the original place first among equals."""
         gap = _FAR
-        # Plain loops: this is the innermost part of every attempt.
-        for r, p in merged:
-            if taken[r + shift] & p:
-                gap = -1
-                break
-        if gap < 0:
-            continue
-        for r, p in merged:
-            gap = min(gap, _gap(taken[r + shift], p))
-        gap += shift == 0
-        if gap > best_gap:
-            best, best_gap = shift, gap
-    return best
+        for r, p in self._tuples[k].merged:
+            gap = min(gap, _gap(self._taken[r + shift], p))
+        return -gap - (shift == 0)
+
+    def _hole(self, k: int, shift: int) -> int:
+        """Points left unused in front of the group, and a penalty for breaking a free pair."""
+        entry, taken = self._tuples[k], self._taken
+        below = (1 << entry.first) - 1
+        waste = 0
+        for r, _ in entry.merged:
+            waste += entry.first - (taken[r + shift] & below).bit_length()
+        partner = (entry.merged[0][0] + shift) ^ 1
+        if entry.alignment == 1 and partner < len(taken) and not taken[partner] & entry.points:
+            waste += _BROKEN_PAIR
+        return waste
+
+    def _make_way(self, k: int) -> tuple[int | None, list[int]]:
+        """The shift whose occupants weigh least, and these; no shift if all are barred."""
+        neighbours = self._neighbours.of(k)
+        weigh: dict[int, int] = {}
+        for other, distances in neighbours:
+            shift = self._shift[other]
+            if shift is not None:
+                weight = self._weight[other]
+                for distance in distances:
+                    weigh[shift + distance] = weigh.get(shift + distance, 0) + weight
+        best: int | None = None
+        least = _NEVER
+        for shift in self._tuples[k].shifts:
+            weight = weigh.get(shift, 0)
+            if weight < least and self._tabu.get((k, shift), 0) <= self._steps:
+                best, least = shift, weight
+        if best is None:
+            return None, []
+        self._weight[k] += 1
+        ejected = [
+            other
+            for other, distances in neighbours
+            if (at := self._shift[other]) is not None and best - at in distances
+        ]
+        return best, ejected
 
 
 def _gap(taken: int, points: int) -> int:
@@ -166,3 +323,57 @@ def _gap(taken: int, points: int) -> int:
     above = taken >> high
     after = (above & -above).bit_length() - 1 if above else _FAR
     return min(before, after, _FAR)
+
+
+def shortfall(webs: Webs, limit: int, instructions: int) -> NDArray[np.int32]:
+    """(n,) registers that are certainly missing at each instruction, 0 where all may fit.
+
+    Registers come in aligned pairs. A pair is occupied as a whole by the two halves of an aligned
+    tuple, even where one half is dead; the dead half can hold a single value. The stack pointer
+    occupies a pair, and its other half can.
+    """
+    n = 2 * instructions
+    singles: list[int] = []
+    pairs: list[int] = []
+    halves: list[int] = []
+    for group in webs.groups:
+        by_pair: dict[int, dict[int, int]] = {}
+        for name in group.webs:
+            web = webs.webs[name]
+            pair = by_pair.setdefault(web.register // 2, {})
+            pair[web.register] = pair.get(web.register, 0) | web.points
+        for pair in by_pair.values():
+            if STACK_POINTER in pair:
+                continue
+            if group.alignment == 1:
+                singles.extend(pair.values())
+                continue
+            both, odd = 0, 0
+            for points in pair.values():
+                both |= points
+                odd ^= points
+            pairs.append(both)
+            halves.append(odd)
+    occupied, half = _count(pairs, n), _count(halves, n)
+    alone = _count(singles, n)
+    spare = half + 1 + limit % 2
+    needed = occupied + (np.maximum(alone - spare, 0) + 1) // 2
+    missing = np.maximum(2 * (needed - (limit // 2 - 1)), 2 * occupied - half + alone + 1 - limit)
+    return np.maximum(missing.reshape(-1, 2).max(axis=1), 0).astype(np.int32)
+
+
+def _count(masks: Sequence[int], n: int) -> NDArray[np.int32]:
+    """(n,) in how many of the masks each bit is set; counted in bit planes with carry."""
+    planes: list[int] = []
+    for mask in masks:
+        carry, k = mask, 0
+        while carry:
+            if k == len(planes):
+                planes.append(0)
+            planes[k], carry = planes[k] ^ carry, planes[k] & carry
+            k += 1
+    total = np.zeros(n, dtype=np.int32)
+    for k, plane in enumerate(planes):
+        data = np.frombuffer(plane.to_bytes((n + 7) // 8, "little"), dtype=np.uint8)
+        total += np.unpackbits(data, bitorder="little")[:n].astype(np.int32) << k
+    return total
