@@ -110,7 +110,7 @@ def test_a_warp_s_words_of_one_slot_are_neighbours() -> None:
         first = None
         for lane in range(32):
             linear = 32 * warp + lane
-            at = run(words, (linear % 64, linear // 64, 0), block)[ADDRESS]
+            at = run(words, (linear % 64, linear // 64, 0), block)[ADDRESS] + where.offset(0)
             first = at if first is None else first
             assert at == first + 4 * lane
             assert first % SLOT_BYTES == 0
@@ -136,7 +136,9 @@ def test_layout(slots: int, threads: int, static_bytes: int, dynamic: bool) -> N
     assert where.start_bytes % SLOT_BYTES == 0
     room = where.shared_bytes - where.start_bytes
     assert room == slots * SLOT_BYTES * -(-threads // 32) + SLOT_BYTES * dynamic
-    assert [where.offset(k) for k in range(slots)] == list(range(0, slots * SLOT_BYTES, SLOT_BYTES))
+    row = SLOT_BYTES * -(-threads // 32)
+    first = WINDOW_BASE + where.start_bytes
+    assert [where.offset(k) for k in range(slots)] == [first + k * row for k in range(slots)]
 
 
 def test_prologue_writes_its_own_registers_only() -> None:

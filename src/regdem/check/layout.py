@@ -30,6 +30,13 @@ STATIC_LIMIT_BYTES = 48 * 1024
 DYNAMIC_SIZES = (0, 4, 100, 128, 1000, 4096, 16384, 100_000)
 """Sizes of dynamic shared memory, in bytes, for which the slots' place is computed."""
 CLUSTER_RANKS = (1, 2, 5, 15)
+_ORDERING = frozenset(
+    {
+        *("BAR", "DEPBAR", "LDGDEPBAR", "MEMBAR", "ERRBAR", "FENCE", "CCTL"),
+        *("UCGABAR_ARV", "UCGABAR_WAIT"),
+    }
+)
+"""Instructions that order memory accesses and make none."""
 _RANK_SHIFT = 24
 ABI_REGISTERS = 2
 """What ptxas counts above the highest register it names."""
@@ -160,7 +167,10 @@ def _check_slots(given: LayoutInput) -> list[Finding]:
 
 def _may_use_dynamic(view: CodeView) -> bool:
     """Whether the original may reach shared memory beyond its static part."""
-    return any(memory in ("shared", "generic") for memory in view.memory)
+    return any(
+        memory in ("shared", "generic") or (memory == "other" and name not in _ORDERING)
+        for memory, name in zip(view.memory, view.name, strict=True)
+    )
 
 
 def _follows_dynamic(given: LayoutInput) -> bool:

@@ -49,7 +49,13 @@ from regdem.transform.gaps import Choice, choose_gaps, gaps_of, share_slots, val
 from regdem.transform.hazards import repair
 from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.rename import rename
-from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
+from regdem.transform.slots import (
+    SCRATCH_REGISTERS,
+    SlotLayout,
+    layout,
+    may_use_dynamic,
+    prologue,
+)
 from regdem.transform.spill import Access, hoist, insertions, place, sink
 
 RESERVED_REGISTERS = 2
@@ -133,7 +139,7 @@ def demote(kernel: Kernel, options: DemoteOptions) -> Rewrite:
     """
     _refuse(kernel, options)
     program = program_of(kernel)
-    live = liveness(program)
+    live = liveness(program, follow_guards=True)
     limit = options.registers - RESERVED_REGISTERS
     renumbered = _renumber(kernel, program, live, limit)
     if renumbered is not None:
@@ -228,7 +234,7 @@ def _by_live_range(
                 spilled = _spill(kernel, program, live, chosen, room, options)
                 if spilled.slots > options.most_slots:
                     break
-                new_live = liveness(spilled.edited.program)
+                new_live = liveness(spilled.edited.program, follow_guards=True)
                 new_webs = webs(spilled.edited.program, new_live)
                 colouring = colour(new_webs, limit)
                 if colouring.failed < 0:
@@ -300,7 +306,13 @@ def _insert(
     depth = loop_depth(program)
     wide = any(item.access.words > 1 and item.definition is None for item in items)
     if slots:
-        where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True, wide=wide)
+        where = layout(
+            slots,
+            options.threads,
+            kernel.static_shared_bytes,
+            dynamic=may_use_dynamic(program),
+            wide=wide,
+        )
     result = _Spilled(identity(program), where.slots if where else 0, where)
     placed = [
         (item, place(program, live, item.access, item.away, store=item.definition is None))

@@ -57,7 +57,13 @@ from regdem.transform.frame_slots import SlotPlan, by_row, plan_slots
 from regdem.transform.hazards import repair
 from regdem.transform.rename import rename
 from regdem.transform.room import make_room
-from regdem.transform.slots import SCRATCH_REGISTERS, SlotLayout, layout, prologue
+from regdem.transform.slots import (
+    SCRATCH_REGISTERS,
+    SlotLayout,
+    layout,
+    may_use_dynamic,
+    prologue,
+)
 
 _ATTEMPTS = 8
 """Times that more slots are set aside for live ranges that must make room."""
@@ -127,7 +133,7 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
     target = options.registers or kernel.registers_per_thread
     whole = len(plan.moved) == len(frame.accesses)
     if whole and target >= kernel.registers_per_thread:
-        where = _layout(kernel, plan.slots, plan.wide, options)
+        where = _layout(kernel, program, plan.slots, plan.wide, options)
         return _by_stack_pointer(kernel, program, frame, plan, where)
     extra = 0
     for _ in range(_ATTEMPTS):
@@ -136,7 +142,7 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
             break
         slots = min(options.most_slots, plan.slots + extra)
         slots -= slots % 2 if plan.wide else 0
-        where = _layout(kernel, slots, plan.wide, options)
+        where = _layout(kernel, program, slots, plan.wide, options)
         found = _coloured(kernel, program, frame, plan, where, target)
         if isinstance(found, Promotion):
             return found
@@ -152,8 +158,16 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
     )
 
 
-def _layout(kernel: Kernel, slots: int, wide: bool, options: PromoteOptions) -> SlotLayout:
-    where = layout(slots, options.threads, kernel.static_shared_bytes, dynamic=True, wide=wide)
+def _layout(
+    kernel: Kernel, program: Program, slots: int, wide: bool, options: PromoteOptions
+) -> SlotLayout:
+    where = layout(
+        slots,
+        options.threads,
+        kernel.static_shared_bytes,
+        dynamic=may_use_dynamic(program),
+        wide=wide,
+    )
     if where.shared_bytes > STATIC_SHARED_LIMIT_BYTES:
         raise UnsupportedError(
             f"the slots need {where.shared_bytes} bytes of static shared memory",

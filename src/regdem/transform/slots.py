@@ -1,21 +1,21 @@
 """Where demoted values live: a slot per value and thread in shared memory.
 
-Layout, as ptxas lays out its own shared-memory spills (measured): thread `lin` (linear index in
-its block) finds slot k at `base + (lin / 32) * slots * 128 + k * 128 + (lin % 32) * 4`: a warp's 32
-words of one slot are consecutive, so no bank conflicts, and the slot is in the immediate offset of
-one address register. The address register holds
+Layout: thread `lin` (linear index in its block) finds slot k at `base + k * row + 4 * lin`, where
+`row` is 4 bytes for every thread of the block (rounded up to warps): a warp's 32 words of one slot
+are consecutive, so no bank conflicts. Base and slot are in the immediate offset of the access; the
+address register holds
 
-    base + 4 * lin + (slots - 1) * 128 * (lin / 32) + (SR_CgaCtaId << 24) [+ roundup(dynamic, 128)]
+    4 * lin + (SR_CgaCtaId << 24) [+ roundup(dynamic, 128)]
 
-With 64-bit values among them (`wide`), two slots share rows of 8 bytes a lane: word k is at
-`base + (lin / 32) * slots * 128 + (k / 2) * 256 + (lin % 32) * 8 + (k % 2) * 4`, an even count of
-slots. A 64-bit access moves both; a 32-bit one takes two cycles of the banks instead of one.
+With 64-bit values among them (`wide`), two slots share rows of 8 bytes a thread: slot k is at
+`base + (k / 2) * 2 * row + 8 * lin + (k % 2) * 4`, an even count of slots. A 64-bit access moves
+both; a 32-bit one takes two cycles of the banks instead of one.
 
 `base` is the shared window's start (0x400 on sm_90, below it lies the driver's reserve) plus the
 kernel's own static shared memory, rounded up. The cluster term addresses the right block of a
 cluster, whose size may be a launch attribute, and is 0 without one. Dynamic shared memory begins
-at a fixed end of the static part that the code holds as an immediate: slots go after it, at its
-run-time size, which the driver leaves in c[0x0][0x2c].
+at a fixed end of the static part that the code holds as an immediate: in a kernel that may use it,
+slots go after it, at its run-time size, which the driver leaves in c[0x0][0x2c].
 
 The linear index is computed from all three dimensions, so that the result is right for every block
 shape with as many threads as the slots were sized for; a larger block would run past the end.
@@ -26,8 +26,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from regdem.analysis.forms import forms_of
 from regdem.isa import encode
 from regdem.isa.encode import RZ, Word
+from regdem.program.program import Program
 
 SLOT_BYTES = 128
 """One slot of one warp: 32 lanes of 4 bytes."""
@@ -55,9 +57,17 @@ class SlotLayout:
 
     def offset(self, slot: int) -> int:
         """Immediate offset of a slot from the address register."""
-        if self.wide:
-            return slot // 2 * 2 * SLOT_BYTES + slot % 2 * 4
-        return slot * SLOT_BYTES
+        words = 2 if self.wide else 1
+        row = SLOT_BYTES * -(-self.threads // 32) * words
+        return WINDOW_BASE + self.start_bytes + slot // words * row + slot % words * 4
+
+
+def may_use_dynamic(program: Program) -> bool:
+    """Whether a kernel may reach dynamic shared memory: it reaches any but global memory."""
+    return any(
+        form.memory in ("shared", "generic") or (form.memory == "other" and form.name != "BAR")
+        for form in forms_of(program.code)
+    )
 
 
 def layout(
@@ -82,7 +92,6 @@ def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Wo
     `scratch` names `SCRATCH_REGISTERS` registers; nothing is live at a kernel's entry.
     """
     a, (b, c, d, e) = address, scratch
-    row = 2 if where.wide else 1
     words = [
         encode.s2r(a, encode.TID_X),
         encode.s2r(b, encode.TID_Y),
@@ -90,19 +99,16 @@ def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Wo
         encode.ldc(d, *_BLOCK_DIM_Y),
         encode.ldc(e, *_BLOCK_DIM_X),
         encode.imad_register(b, c, d, b),
-        encode.imad_register(a, b, e, a),
         encode.s2r(d, encode.CGA_CTA_ID),
-        encode.shift_right(b, a, 5),
-        encode.imad(a, a, 4 * row, RZ),
-        encode.imad(a, b, (where.slots - row) * SLOT_BYTES, a),
-        encode.imad(a, d, 1 << 24, a),
+        encode.imad_register(a, b, e, a),
     ]
     if where.after_dynamic:
         words += [
             encode.ldc(c, *DYNAMIC_SIZE),
             encode.add_immediate(c, c, SLOT_BYTES - 1),
             encode.and_immediate(c, c, 0x100000000 - SLOT_BYTES),
-            encode.add(a, a, c),
+            encode.imad(d, d, 1 << 24, c),
         ]
-    words.append(encode.add_immediate(a, a, WINDOW_BASE + where.start_bytes))
-    return words
+    else:
+        words.append(encode.imad(d, d, 1 << 24, RZ))
+    return [*words, encode.imad(a, a, 8 if where.wide else 4, d)]
