@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import islice
 
 from regdem.analysis.bits import members
 from regdem.analysis.webs import STACK_POINTER, Webs
@@ -35,6 +36,8 @@ EXHAUSTIVE_GROUPS = 600
 """Above so many groups only the cheap orders are tried."""
 _EVEN = int("01" * 128, 2)
 _ODD = _EVEN << 1
+_FEW = 12
+"""So many are looked at one by one."""
 _BITS = [1 << r for r in range(REGISTER_LIMIT + 1)]
 
 
@@ -43,7 +46,8 @@ class Interference:
     """Webs as nodes. Bit k of a mask is the k-th live interval of the sweep.
 
     `touched[w]` are the intervals that overlap one of web w, its own among them; `own[w]` are
-    those of web w itself; `holder[k]` is the web of interval k. `clique` is the most webs that
+    those of web w itself; interval k is of web `holder[k]`, from `first_points[k]` to
+    `last_points[k]`. `clique` is the most webs that
     hold a register at one point: no colouring needs fewer.
     """
 
@@ -51,6 +55,8 @@ class Interference:
     touched: tuple[int, ...]
     own: tuple[int, ...]
     holder: tuple[int, ...]
+    first_points: tuple[int, ...]
+    last_points: tuple[int, ...]
     clique: int
 
     @cached_property
@@ -122,16 +128,21 @@ class Fit:
 
 def interference(webs: Webs) -> Interference:
     """Builds the graph by a sweep over all live intervals."""
-    runs: list[tuple[int, int, int]] = []
+    # Where several begin at one point, larger tuples come first: the order of a colouring.
+    runs: list[tuple[int, int, int, int, int]] = []
+    size = [group.low - group.high for group in webs.groups]
     for web in webs.webs:
-        runs.extend([(first, last, web.index) for first, last in intervals(web.points)])
+        group = web.group
+        runs.extend(
+            [(first, size[group], group, last, web.index) for first, last in intervals(web.points)]
+        )
     runs.sort()
-    first_points = [first for first, _last, _web in runs]
+    first_points = tuple([run[0] for run in runs])
     touched = [0] * len(webs.webs)
     own = [0] * len(webs.webs)
     closing: list[tuple[int, int]] = []
     live = most = 0
-    for k, (first, last, web) in enumerate(runs):
+    for k, (first, _size, _group, last, web) in enumerate(runs):
         while closing and closing[0][0] < first:
             live ^= 1 << heappop(closing)[1]
         live |= 1 << k
@@ -140,8 +151,15 @@ def interference(webs: Webs) -> Interference:
         begun = bisect_right(first_points, last, k)
         touched[web] |= live | ((1 << begun) - (1 << k))
         most = max(most, len(closing))
-    holder = tuple([web for _first, _last, web in runs])
-    return Interference(webs, tuple(touched), tuple(own), holder, most)
+    return Interference(
+        webs,
+        tuple(touched),
+        tuple(own),
+        tuple([run[4] for run in runs]),
+        first_points,
+        tuple([run[3] for run in runs]),
+        most,
+    )
 
 
 def intervals(points: int) -> list[tuple[int, int]]:
@@ -164,14 +182,70 @@ def colour(graph: Interference) -> Colouring:
     best = as_allocated(graph)
     if best.colours <= graph.clique:
         return best
+    found = _by_first_point(graph)
+    if found is not None and found.colours < best.colours:
+        best = found
+    if best.colours <= graph.clique:
+        return best
     solver = _Solver(graph)
-    for order in solver.orders():
+    for order in islice(solver.orders(), 1, None):
         found, left = solver.assign(order, REGISTER_LIMIT)
         if not left and found.colours < best.colours:
             best = found
         if best.colours <= graph.clique:
             break
     return best
+
+
+def _by_first_point(graph: Interference) -> Colouring | None:
+    """`_Solver.assign` in order of first points, in the same sweep; None above the limit.
+
+    What is placed and open where a group begins is one mask of numbers. Only what is placed and
+    begins later (again, or as another part of a tuple) has to be looked for.
+    """
+    webs, touched, own = graph.webs.webs, graph.touched, graph.own
+    first_points, last_points = graph.first_points, graph.last_points
+    register_of: dict[int, int] = {}
+    held = [0] * (REGISTER_LIMIT + 1)
+    """Per number the intervals of the webs that have it."""
+    placed = top = occupied = 0
+    closing: list[tuple[int, int]] = []
+    pinned = [web.index for web in webs if web.register == STACK_POINTER and web.points]
+    holders = [(-1, w) for w in pinned] + list(enumerate(graph.holder))
+    for k, first in holders:
+        point = first_points[k] if k >= 0 else -1
+        while closing and closing[0][0] < point:
+            occupied &= ~(1 << heappop(closing)[1])
+        if first not in register_of:
+            group = graph.webs.groups[webs[first].group]
+            taken = 0
+            for w in group.webs if k >= 0 else ():
+                mask = touched[w] & placed
+                blocked = 0
+                if own[w] and first_points[_lowest(own[w])] == point:
+                    blocked, mask = occupied, mask >> k << k
+                if mask.bit_count() > _FEW:
+                    blocked |= sum([b for b, h in zip(_BITS, held[:top], strict=False) if h & mask])
+                    mask = 0
+                while mask:
+                    low = mask & -mask
+                    blocked |= 1 << register_of[graph.holder[low.bit_length() - 1]]
+                    mask ^= low
+                taken |= blocked >> (webs[w].register - group.low)
+            step, size = max(group.alignment, 1), group.high - group.low + 1
+            at = _lowest_place(taken, top, group.low % step, step, size) if k >= 0 else group.low
+            if at + size > REGISTER_LIMIT:
+                return None
+            for w in group.webs:
+                register = register_of[w] = at + webs[w].register - group.low
+                if own[w]:
+                    placed |= own[w]
+                    held[register] |= own[w]
+                    top = max(top, register + 1)
+        if k >= 0:
+            occupied |= 1 << register_of[first]
+            heappush(closing, (last_points[k], register_of[first]))
+    return Colouring(register_of, top)
 
 
 def as_allocated(graph: Interference) -> Colouring:
@@ -301,16 +375,22 @@ class _Solver:
         if group in self.fixed:
             return self.fixed[group]
         step = max(alignment, 1)
-        place = self.phase[group]
-        while (taken >> place) & 1:
-            place += step
-        if self.size[group] == 1 and step == 1:
-            below = ((1 << top) - 1) & ~taken
-            odd = _ODD & below
-            broken = (odd & (taken << 1)) | (_EVEN & below & (taken >> 1))
-            if broken:
-                place = _lowest(broken)
+        place = _lowest_place(taken, top, self.phase[group], step, self.size[group])
         return place if place + self.size[group] <= limit else None
+
+
+def _lowest_place(taken: int, top: int, phase: int, step: int, size: int) -> int:
+    """The lowest free place of those allowed; a single register prefers a broken pair."""
+    place = phase
+    while (taken >> place) & 1:
+        place += step
+    if size == 1 and step == 1:
+        below = ((1 << top) - 1) & ~taken
+        odd = _ODD & below
+        broken = (odd & (taken << 1)) | (_EVEN & below & (taken >> 1))
+        if broken:
+            place = _lowest(broken)
+    return place
 
 
 def _lowest(points: int) -> int:
