@@ -134,6 +134,13 @@ def gain(before: Prediction, after: Prediction) -> tuple[float, float, float]:
     return typical, min(each, default=typical), max(each, default=typical)
 
 
+def best_of(gains: Sequence[tuple[float, float, float]]) -> int | None:
+    """The place of the (typical, least, most) speed-up to take; None: the reference stays."""
+    safe = [k for k, (_, least, _) in enumerate(gains) if least >= WORST_GAIN]
+    best = max(safe, key=lambda k: gains[k][0], default=None)
+    return best if best is not None and gains[best][0] >= LEAST_GAIN else None
+
+
 def choose(
     name: str,
     threads: int,

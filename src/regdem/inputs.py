@@ -134,11 +134,21 @@ def _embedded(cubin: Cubin, texts: Sequence[Entry], options: Sequence[str]) -> S
 
 
 def _is_default_build(cubin: Cubin, made: Cubin) -> bool:
+    """The same kernels, and the same constants and initial values of globals."""
     by_name = {kernel.name: kernel for kernel in made.kernels}
-    return all(
+    same = all(
         kernel.name in by_name and same_code(kernel, by_name[kernel.name])
         for kernel in cubin.kernels
     )
+    return same and _constants(cubin) == _constants(made)
+
+
+def _constants(cubin: Cubin) -> dict[str, bytes]:
+    return {
+        section.name: cubin.image.content(section)
+        for section in cubin.image.sections
+        if section.name.startswith((".nv.constant", ".nv.global"))
+    }
 
 
 def file_with(

@@ -27,6 +27,8 @@ from regdem.choice import KernelChoice, choose, gain
 from regdem.combine import NotCombined, combine, same_code
 from regdem.errors import RegdemError, UnsupportedError
 from regdem.isa.table import supported_architectures
+from regdem.predict.model import learn
+from regdem.predict.profile import Corrections, Profile
 from regdem.rewrite import Request
 from regdem.variants import (
     Job,
@@ -36,6 +38,7 @@ from regdem.variants import (
     VariantSpec,
     Workload,
     check_launch,
+    residency_of,
     run_jobs,
 )
 
@@ -50,7 +53,7 @@ class Options:
     """What to try. `grid_blocks`: of the launch, if known. `trip_count`: per loop level.
 
     `paper`: also the RegDem paper's variants. `effort`: a key of `bases.EFFORTS`. `compilers`:
-    how many run side by side.
+    how many run side by side. `profile`: what was measured of the kernel as it is.
     """
 
     grid_blocks: int | None = None
@@ -58,11 +61,7 @@ class Options:
     paper: bool = False
     effort: str = "normal"
     compilers: int = 1
-
-    @property
-    def workload(self) -> Workload:
-        """The part that predictions take."""
-        return Workload(self.grid_blocks, self.trip_count)
+    profile: Profile | None = None
 
 
 Progress = Callable[[int, int, Outcome], None]
@@ -75,6 +74,7 @@ class _Work:
     kernel: Kernel
     request: Request
     bases: list[Base]
+    workload: Workload
     surveyed: dict[str, Surveyed] = field(default_factory=dict[str, Surveyed])
     outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
     queue: list[VariantSpec] = field(default_factory=list[VariantSpec])
@@ -167,9 +167,10 @@ def _start(
     is_compiled: bool,
 ) -> _Work:
     own = Base(INPUT, kernel.name, cubin.to_bytes(), "input")
+    workload = Workload(options.grid_blocks, options.trip_count, _learned(kernel, request, options))
     if source is None or kernel.name not in source.kernels:
         check_launch(kernel, request)
-        return _Work(kernel, request, [own])
+        return _Work(kernel, request, [own], workload)
     builds = base_builds(
         source,
         kernel.name,
@@ -180,7 +181,15 @@ def _start(
     )
     # An input that is the default build stands for it, unless the whole file differs from the part.
     is_default = is_compiled and same_code(builds[0].code(), kernel)
-    return _Work(kernel, request, builds if is_default else distinct([own, *builds]))
+    bases = builds if is_default else distinct([own, *builds])
+    return _Work(kernel, request, bases, workload)
+
+
+def _learned(kernel: Kernel, request: Request, options: Options) -> Corrections | None:
+    if options.profile is None:
+        return None
+    at = residency_of(kernel, request)
+    return learn(kernel, at, options.profile, trip_count=options.trip_count)
 
 
 def _survey(
@@ -191,7 +200,7 @@ def _survey(
     owners = [(each, base) for each in work for base in each.bases if base.is_built]
     surveys = [
         Survey(
-            base, each.request, options.workload, effort,
+            base, each.request, each.workload, effort,
             options.paper and base is each.reference,
         )
         for each, base in owners
@@ -263,7 +272,7 @@ def _rewrite(
         owners: list[int] = []
         for k, each in enumerate(work):
             for spec in _next_round(each, options, counter):
-                jobs.append(Job(each.base(spec.base), each.request, spec, options.workload))
+                jobs.append(Job(each.base(spec.base), each.request, spec, each.workload))
                 owners.append(k)
         answers = run_jobs(jobs, executor, lambda _, outcome: counter.tell(outcome))
         for k, job, outcome in zip(owners, jobs, answers, strict=True):

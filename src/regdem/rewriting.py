@@ -18,6 +18,7 @@ from regdem.errors import UsageError
 from regdem.inputs import OptimizerInput, open_inputs
 from regdem.machine import BlockShape, block_shape
 from regdem.optimizer import KernelChoice, Options, optimize_cubin
+from regdem.predict.profile import Profile, read_profile
 from regdem.promotion import promote_kernel
 from regdem.rewrite import KernelRewrite, Request, demote_kernel
 
@@ -152,6 +153,7 @@ def optimize(
     ptx: str | os.PathLike[str] | None = None,
     compile_options: Sequence[str] = (),
     effort: str = "normal",
+    profile: Profile | str | None = None,
     kernels: Collection[str] | None = None,
 ) -> Optimized:
     """The best variant of every kernel, or the kernel as it is where none is predicted faster.
@@ -160,13 +162,17 @@ def optimize(
     loaded Module. Where there is source or PTX (`ptx`, embedded, or beside the file; see
     `regdem.inputs`) base builds are made as well and rewritten; rewrites are proved against their
     base. threads: of the launch (None: what kernels declare). effort: "quick", "normal" or
-    "exhaustive". executor: makes variants in parallel. arch, compile_options: for sources.
-    kernels: only these names.
+    "exhaustive". executor: makes variants in parallel. arch, compile_options: for sources. profile:
+    what was measured of the kernel as it is (see `regdem.predict.profile.read_profile`). kernels:
+    only these names.
 
     Raises UsageError for a launch that does not fit, UnsupportedError for other architectures,
     InputError for what can't be read or compiled.
     """
-    options = Options(grid_blocks, trip_count, effort=effort, compilers=_workers(executor))
+    known = read_profile(profile) if isinstance(profile, str) else profile
+    options = Options(
+        grid_blocks, trip_count, effort=effort, compilers=_workers(executor), profile=known
+    )
     if isinstance(module, Module):
         inputs = [OptimizerInput(image.label, image.cubin) for image in module.images]
     elif isinstance(module, bytes):

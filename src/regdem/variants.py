@@ -21,6 +21,7 @@ from regdem.binary import Cubin, Kernel
 from regdem.errors import RegdemError, UsageError
 from regdem.machine import Occupancy, cliff_table
 from regdem.predict.model import Prediction, predict
+from regdem.predict.profile import Corrections
 from regdem.rewrite import KernelRewrite, Request, State, demote_kernel, state_of
 
 PAPER_ORDERS = ("cfg", "static", "conflict")
@@ -83,10 +84,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is known of how a kernel is run; see `predict`."""
+    """What is known of how a kernel is run; see `predict`. `correct`: learned from a profile."""
 
     grid_blocks: int | None = None
     trip_count: float = 10.0
+    correct: Corrections | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Survey:
 
     def _look(self) -> Surveyed:
         kernel = self.base.code()
-        prediction = predict_kernel(kernel, self.request, *_known(self.workload))
+        prediction = _predict(kernel, self.request, self.workload)
         state = state_of_kernel(kernel, self.request)
         specs = variant_specs(
             kernel, self.request, paper=self.paper, base=self.base, effort=self.effort
@@ -133,11 +135,13 @@ class Survey:
         """The base's own code, with the residency of the rewrite for nothing."""
         there = state_of(kernel, self.request, spec.registers, kernel.static_shared_bytes)
         is_promoted = spec.kind == "promote"
+        code = replace(kernel, local_bytes=0) if is_promoted else kernel
         cycles = predict(
-            replace(kernel, local_bytes=0) if is_promoted else kernel,
+            code,
             there,
             grid_blocks=self.workload.grid_blocks,
             trip_count=self.workload.trip_count,
+            correct=self.workload.correct,
         ).predicted_cycles
         return cycles * _PROMOTED_BOUND if is_promoted else cycles
 
@@ -167,16 +171,16 @@ class Job:
         make = promote_kernel if self.spec.kind == "promote" else demote_kernel
         try:
             new, done = make(cubin, kernel, request)
-            prediction = predict_kernel(
-                new.kernel(self.base.kernel), request, *_known(self.workload)
-            )
+            prediction = _predict(new.kernel(self.base.kernel), request, self.workload)
         except RegdemError as error:
             return Outcome(self.spec, error.code, error.message)
         return Outcome(self.spec, "proved", done=done, prediction=prediction, state=done.after)
 
 
-def _known(workload: Workload) -> tuple[int | None, float]:
-    return workload.grid_blocks, workload.trip_count
+def _predict(kernel: Kernel, request: Request, workload: Workload) -> Prediction:
+    return predict_kernel(
+        kernel, request, workload.grid_blocks, workload.trip_count, workload.correct
+    )
 
 
 def residency_of(kernel: Kernel, request: Request) -> Occupancy:
@@ -197,11 +201,19 @@ def state_of_kernel(kernel: Kernel, request: Request) -> State:
 
 
 def predict_kernel(
-    kernel: Kernel, request: Request, grid_blocks: int | None = None, trip_count: float = 10.0
+    kernel: Kernel,
+    request: Request,
+    grid_blocks: int | None = None,
+    trip_count: float = 10.0,
+    correct: Corrections | None = None,
 ) -> Prediction:
-    """The prediction of a kernel as it is."""
+    """The prediction of a kernel as it is. `correct`: what `learn` made of a profile."""
     return predict(
-        kernel, residency_of(kernel, request), grid_blocks=grid_blocks, trip_count=trip_count
+        kernel,
+        residency_of(kernel, request),
+        grid_blocks=grid_blocks,
+        trip_count=trip_count,
+        correct=correct,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regdem.cli.kernels import block_threads
-from regdem.cli.options import KernelPattern, rewrite_options
+from regdem.cli.options import KernelPattern, profile_option, rewrite_options
 from regdem.cli.output import (
     Output,
     dump_json,
@@ -58,6 +58,7 @@ most 32 rewrites that may still win; exhaustive everything.
     "--trip-count", type=float, default=10.0, show_default=True, metavar="T",
     help="Executions per loop level.",
 )  # fmt: skip
+@profile_option
 @click.option(
     "--paper", is_flag=True, help="Also the RegDem paper's variants of the input, for comparison."
 )
@@ -76,6 +77,7 @@ def command(
     effort: str,
     grid_blocks: int | None,
     trip_count: float,
+    profile_text: str | None,
     paper: bool,
     folder: str | None,
     jobs: int | None,
@@ -83,10 +85,15 @@ def command(
 ) -> int:
     """Make, prove and predict variants of kernels of FILE, and write the best."""
     from regdem.optimizer import Options
+    from regdem.predict.profile import read_profile
 
     opened = open_file(file, kernel, arch=arch, ptx=ptx, options=compile_options, with_ptx=True)
     count = jobs or os.cpu_count() or 1
-    settings = Options(grid_blocks, trip_count, paper, effort, compilers=count)
+    profile = None
+    if profile_text is not None:
+        name = opened.kernels[0][1].name if len(opened.kernels) == 1 else None
+        profile = read_profile(profile_text, name)
+    settings = Options(grid_blocks, trip_count, paper, effort, compilers=count, profile=profile)
     with _executor(count) as executor:
         cubins, choices = _optimized(opened, threads, dynamic_shared_bytes, settings, executor)
     if folder is not None:

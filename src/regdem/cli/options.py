@@ -9,6 +9,7 @@
 | `threads_option()` | `threads: BlockShape \\| None` |
 | `dynamic_shared_option` | `dynamic_shared_bytes: int` |
 | `arch_option()` | `arch: str \\| None`, normalised to `sm_90` |
+| `profile_option` | `profile_text: str \\| None`, for `read_profile` |
 | `debug_option` | nothing; `cli.main` reads it |
 | `rewrite_options` | what `demote`, `promote` and `optimize` share: `out`, `kernel`, `threads`, |
 | | `dynamic_shared_bytes`, `arch`, `compile_options`, `report` |
@@ -167,6 +168,14 @@ dynamic_shared_option: Decorator = click.option(
     show_default=True,
     metavar="D",
     help="Dynamic shared memory per block of the launch.",
+)
+
+profile_option: Decorator = click.option(
+    "--profile",
+    "profile_text",
+    metavar="FILE|WORD",
+    help="What was measured of the kernel as it is: JSON or CSV of ncu, or latency-bound, "
+    "memory-bound, issue-bound.",
 )
 
 compile_options: Decorator = click.option(
