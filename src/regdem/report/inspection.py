@@ -11,11 +11,12 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regdem.analysis.forms import forms_of
 from regdem.analysis.ilp import is_padding, loop_parallelism
 from regdem.analysis.interference import colour, interference
-from regdem.analysis.liveness import Liveness, liveness
+from regdem.analysis.liveness import liveness
 from regdem.analysis.spills import spills
 from regdem.analysis.webs import Webs, webs
 from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
@@ -125,7 +126,7 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
     curve = live.pressure(RegisterFile.GPR)
     return CodeAnalysis(
         max_live={
-            "gpr": live.max_live(RegisterFile.GPR),
+            "gpr": int(curve.max(initial=0)),
             "ugpr": live.max_live(RegisterFile.UGPR),
             "pred": live.max_live(RegisterFile.PRED),
             "upred": live.max_live(RegisterFile.UPRED),
@@ -133,7 +134,7 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
         instructions=len(program),
         blocks=len(program.blocks),
         loops=_loops(kernel, program, nest, curve.tolist()),
-        pressure=_pressure(kernel, program, live, split, nest, depth),
+        pressure=_pressure(kernel, program, curve, split, nest, depth),
         interference=graph_summary(split, kernel.registers_per_thread),
         spills=SpillReport(
             found,
@@ -228,12 +229,11 @@ def _loops(
 def _pressure(
     kernel: Kernel,
     program: Program,
-    live: Liveness,
+    curve: NDArray[np.int32],
     split: Webs,
     nest: tuple[Loop, ...],
     depth: list[int],
 ) -> Pressure:
-    curve = live.pressure(RegisterFile.GPR)
     peak = int(curve.max(initial=0))
     at = int(np.argmax(curve)) if len(curve) else 0
     block = int(program.block_of[at])
