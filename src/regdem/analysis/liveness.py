@@ -11,6 +11,11 @@ its calls is live at its return. Recursive functions reach a fixpoint.
 Agreement with the life ranges that `nvdisasm -lrm` prints is tested; the known differences are the
 rows of calls, and pairs of definitions under complementary guards, where the disassembler kills
 and this analysis, safely, does not.
+
+With `follow_guards` a write under a guard kills a general register whose old value can't be needed,
+because later readers in the block run under the same guard, with the predicate unchanged, or behind
+another write. Temporaries of predicated code are then live from their first write, not from the
+function's entry.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from regdem.analysis.bits import ALL, def_masks, file_mask, use_masks
+from regdem.analysis.bits import ALL, FILE_BASE, FILE_MASK, def_masks, file_mask, use_masks
 from regdem.isa.decoded import RegisterFile
 from regdem.program.program import Program
 
@@ -61,17 +66,25 @@ class Liveness:
         return int(self.pressure(file).max(initial=0))
 
 
-def liveness(program: Program) -> Liveness:
-    """Computes live registers over the whole section."""
+def liveness(program: Program, *, follow_guards: bool = False) -> Liveness:
+    """Computes live registers over the whole section (`follow_guards`: see the module's text)."""
     code = program.code
     uses = use_masks(code)
     defs = def_masks(code)
     killing = ((code.guard == 7) & ~code.guard_negated).tolist()
     kills = [d if k else 0 for d, k in zip(defs, killing, strict=True)]
     encoded, uses = uses, _with_stack_pointer(program, uses, defs)
+    if follow_guards and not all(killing):
+        plain = _live(program, uses, defs, kills, encoded)
+        kills = _kills_under_guards(program, plain, kills)
+    return _live(program, uses, defs, kills, encoded)
+
+
+def _live(
+    program: Program, uses: list[int], defs: list[int], kills: list[int], encoded: list[int]
+) -> Liveness:
     known: _Transfers = []
     summaries = _summaries(program, uses, defs, kills, known)
-
     exit_live = [0] * len(program.functions)
     while True:
         live_in, live_out = _solve(program, uses, kills, summaries, exit_live, known)
@@ -83,6 +96,49 @@ def liveness(program: Program) -> Liveness:
             return Liveness(before, after, encoded, defs, summaries)
         exit_live = updated
         del live_in
+
+
+def _kills_under_guards(program: Program, live: Liveness, kills: list[int]) -> list[int]:
+    """`kills` with the guarded writes whose old value can't be needed; `live` is without them.
+
+    Backward through each block with what is needed always, and what only under a condition (a
+    predicate and its sign, as long as the predicate isn't written).
+    """
+    code = program.code
+    guard: list[int] = code.guard.tolist()
+    negated: list[bool] = code.guard_negated.tolist()
+    predicates = FILE_BASE[RegisterFile.PRED]
+    all_predicates = FILE_MASK[RegisterFile.PRED]
+    general = FILE_MASK[RegisterFile.GPR] & ~STACK_POINTER_BIT
+    result = list(kills)
+    for block in program.blocks:
+        if block.function or any(i in program.callee for i in range(block.start, block.end)):
+            continue
+        always = live.after[block.end - 1]
+        under: dict[int, int] = {}  # 2 * predicate + sign -> registers
+        for i in range(block.end - 1, block.start - 1, -1):
+            written = live.defs[i] & general
+            if live.defs[i] & all_predicates:
+                for condition in list(under):
+                    if (live.defs[i] >> (predicates + condition // 2)) & 1:
+                        always |= under.pop(condition)
+            if guard[i] == 7:
+                always = (always & ~kills[i]) | live.uses[i]
+                for condition in under:
+                    under[condition] &= ~(kills[i] | live.uses[i])
+                continue
+            condition = 2 * guard[i] + negated[i]
+            if written:
+                other = condition ^ 1
+                under[other] = under.get(other, 0) | (always & written)
+                always &= ~written
+                under[condition] = under.get(condition, 0) & ~written
+                needed = always
+                for mask in under.values():
+                    needed |= mask
+                result[i] |= written & ~(needed | live.uses[i])
+            under[condition] = under.get(condition, 0) | (live.uses[i] & ~always)
+    return result
 
 
 def _with_stack_pointer(program: Program, uses: list[int], defs: list[int]) -> list[int]:

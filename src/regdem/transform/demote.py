@@ -15,7 +15,7 @@ Nothing here is trusted: `check/` proves the result from the bytes before anythi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -45,7 +45,7 @@ from regdem.transform.candidates import (
     used_registers,
 )
 from regdem.transform.colour import Colouring, colour
-from regdem.transform.gaps import Choice, choose_gaps, gaps_of, share_slots, values_of
+from regdem.transform.gaps import Choice, Value, choose_gaps, gaps_of, share_slots, values_of
 from regdem.transform.hazards import repair
 from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.rename import rename
@@ -61,6 +61,8 @@ from regdem.transform.spill import Access, hoist, insertions, place, sink
 RESERVED_REGISTERS = 2
 """A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
 STATIC_SHARED_LIMIT_BYTES = 48 * 1024
+_ROUNDS = 12
+"""Times that a choice is made again with what colouring showed."""
 
 
 @dataclass(frozen=True)
@@ -209,15 +211,14 @@ def _by_live_range(
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
-    late = values_of(program, found, ways)
-    early = [replace(v, early=True) for v in late if v.definition is None]
     tried: list[str] = []
-    for values in (late, late + early):
+    for values in _value_sets(program, found, ways):
         for slack in range(10):
             target = limit - 1 - slack
-            hot = pressure > target
-            gaps = gaps_of(program, live, values, hot)
+            gaps = gaps_of(program, live, values, pressure > target)
             chosen = choose_gaps(values, gaps, pressure, target, 4 * options.most_slots)
+            if chosen is not None and share_slots(chosen)[1] > options.most_slots:
+                chosen = choose_gaps(values, gaps, pressure, target, options.most_slots)
             if chosen is None:
                 unbounded = choose_gaps(values, gaps, pressure, target, 2 * len(values))
                 tried.append(
@@ -249,6 +250,16 @@ def _by_live_range(
         hint=f"the kernel needs {int(pressure.max(initial=0))} live values at its peak",
         kernel=kernel.name,
     )
+
+
+def _value_sets(program: Program, found: Webs, ways: dict[int, int]) -> Iterator[list[Value]]:
+    """What may leave, best first: 64-bit values as one, halves alone, with loads under way."""
+    for early in (False, True):
+        for pairs in (True, False):
+            values = values_of(program, found, ways, pairs=pairs)
+            if early:
+                values += [replace(v, early=True) for v in values if v.definition is None]
+            yield values
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from regdem.transform.candidates import (
     occupied_instructions,
 )
 from regdem.transform.recompute import words_of
-from regdem.transform.spill import Access, Placement, store_positions
+from regdem.transform.spill import Access, Placement, keeps_old, store_positions
 
 _SHORT_CYCLES = 40
 """A gap shorter than this hardly covers a store and a load behind it."""
@@ -206,7 +206,7 @@ def _gaps_of_value(
 ) -> list[Gap]:
     program = flow.program
     access = value.access()
-    guarded = {i for i in access.writes if program.code.guard[i] != 7}
+    guarded = keeps_old(program, live, access)
     idle = value.occupied.copy()
     for i in (*access.reads, *access.writes):
         idle[i] = False

@@ -83,8 +83,7 @@ def place(
     result = Placement()
     busy = store_positions(program, live, value, result, hot) if store else {}
     touched = {program.block_of[i] for i in value.live}
-    # A guarded definition leaves the old value in place where its guard is false: it reads it.
-    reads = set(value.reads) | {i for i in value.writes if program.code.guard[i] != 7}
+    reads = set(value.reads) | keeps_old(program, live, value)
 
     def walk(b: int, available: bool, note: Callable[[int], None] | None) -> bool:
         block = program.blocks[b]
@@ -125,8 +124,20 @@ def place(
     for block in program.blocks:
         walk(block.index, entry(block.index), result.loads.add)
     if store:
-        _drop_dead_stores(program, value, result)
+        _drop_dead_stores(program, live, value, result)
     return result
+
+
+def keeps_old(program: Program, live: Liveness, value: Access) -> set[int]:
+    """Guarded definitions that leave an old value in place where the guard is false: they read it.
+
+    Not those before which nothing is live in the register.
+    """
+    return {
+        i
+        for i in value.writes
+        if program.code.guard[i] != 7 and (live.before[i] >> value.register) & 1
+    }
 
 
 def store_positions(
@@ -173,7 +184,7 @@ def _covering_scoreboard(program: Program, i: int, end: int) -> int:
     return 7
 
 
-def _drop_dead_stores(program: Program, value: Access, result: Placement) -> None:
+def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: Placement) -> None:
     """Drops stores whose slot no load reads before the next unguarded store."""
     code = program.code
     count = len(program.blocks)
@@ -182,8 +193,10 @@ def _drop_dead_stores(program: Program, value: Access, result: Placement) -> Non
     for i, where in result.stores.items():
         stores_at.setdefault(where, []).append(i)
 
+    old = keeps_old(program, live, value)
+
     def kills(i: int) -> bool:
-        return code.guard[i] == 7 or i in result.unguarded
+        return code.guard[i] == 7 or i in result.unguarded or i not in old
 
     def walk(b: int, needed: bool, drop: set[int] | None) -> bool:
         block = program.blocks[b]
@@ -234,7 +247,7 @@ def sink(
     code = program.code
     predicate_base = FILE_BASE[RegisterFile.PRED]
     for i, (_, after) in sorted(placement.stores.items()):
-        if not after:
+        if not after or _padding(program, i):
             continue
         guard = int(code.guard[i])
         bit = 1 << (predicate_base + guard) if guard != 7 else 0
