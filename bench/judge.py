@@ -1,95 +1,84 @@
-"""`python -m bench.judge RESULTS.sqlite BUILDS`: the predictor against measured times.
+"""`python -m bench.judge`: the predictor against measured times, and its page.
 
-BUILDS holds one cubin per build, `KERNEL.VARIANT.cubin`; RESULTS is a measured session of
-`bench.run`. For each kernel: Kendall's tau of predicted against measured order over pairs that
-differ by more than 1 %, and the time of the best build over that of the one predicted fastest.
+Without arguments: judges the features file in docs/results, leaving each kernel out of the fit of
+the model's constants once, and writes `docs/results/predictor.md` and `predictor.json`. With
+`--session NAME=RESULTS.sqlite:BUILDS` (any number) the features file is made first, from measured
+sessions of `bench.run` and the folders of their cubins. `--fit` prints the constants fitted to all
+kernels, for `machine/data/timing.toml`.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import math
-import sqlite3
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from regdem.binary import Cubin
-from regdem.machine import block_shape
-from regdem.rewrite import Request
-from regdem.variants import predict_kernel
+from bench.judging.data import Build, Group, grids_of, grouped, kernels_in, load, measured, save
+from bench.judging.fit import GRID, Fit, setting_of
+from bench.judging.page import Judgement, markdown, to_json
+from regdem.machine.timing import timing
 
-_TIE = 0.01
-
-
-@dataclass(frozen=True)
-class Build:
-    """One timed build with its prediction."""
-
-    variant: str
-    milliseconds: float
-    predicted_cycles: float
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "results"
+FEATURES = "predictor-features.json.gz"
 
 
-def builds(results: Path, folder: Path) -> dict[str, list[Build]]:
-    """All timed builds whose cubin is at hand, by kernel."""
-    found: dict[str, list[Build]] = {}
-    with sqlite3.connect(f"file:{results}?mode=ro", uri=True) as store:
-        rows = store.execute(
-            "select t.kernel, t.variant, t.median_ms, k.block, k.dynamic_shared_bytes from timing t"
-            " join kernel k on k.run = t.run and k.name = t.kernel order by t.kernel, t.variant"
-        ).fetchall()
-    for name, variant, median, block, dynamic in rows:
-        path = folder / f"{name}.{variant}.cubin"
-        if not path.exists():
-            continue
-        request = Request(
-            threads=block_shape(math.prod(json.loads(block))), dynamic_shared_bytes=dynamic
-        )
-        kernel = Cubin.parse(path.read_bytes(), path.name).kernels[0]
-        cycles = predict_kernel(kernel, request).predicted_cycles
-        found.setdefault(name, []).append(Build(variant, float(median), cycles))
-    return found
+def features(sessions: Sequence[str]) -> list[Build]:
+    """The builds of measured sessions, each given as `NAME=RESULTS:BUILDS`."""
+    parts: list[tuple[str, Path, Path]] = []
+    for session in sessions:
+        name, _, rest = session.partition("=")
+        results, _, folder = rest.partition(":")
+        parts.append((name, Path(results), Path(folder)))
+    grids = grids_of({name for _, results, _ in parts for name in kernels_in(results)})
+    return [
+        build for name, results, folder in parts for build in measured(results, folder, name, grids)
+    ]
 
 
-def tau(some: Sequence[Build]) -> float:
-    """Kendall's tau over pairs that measurement can tell apart."""
-    agree = total = 0
-    for a, b in itertools.combinations(some, 2):
-        if abs(a.milliseconds / b.milliseconds - 1) < _TIE:
-            continue
-        total += 1
-        same = (a.milliseconds < b.milliseconds) == (a.predicted_cycles < b.predicted_cycles)
-        agree += 1 if same else -1
-    return agree / total if total else 1.0
+def judge(groups: Sequence[Group]) -> Judgement:
+    """Blind scores without and with the grid, and those of the constants in use."""
+    machine = timing("sm_90")
+    blind = Fit(groups, machine, grid=False)
+    settings = blind.settings()
+    every, parts = blind.judged(settings)
+    with_grid = Fit(groups, machine, grid=True).judged(settings)
+    in_use = blind.judged(dict.fromkeys(settings, setting_of(machine)))
+    return Judgement(
+        every=every,
+        binary=parts,
+        every_with_grid=with_grid[0],
+        binary_with_grid=with_grid[1],
+        own=in_use[0],
+        own_binary=in_use[1],
+        settings=settings,
+        fitted=blind.best(),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints a row a kernel and the means."""
+    """Judges, and writes the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.judge", description=__doc__)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("builds", type=Path)
+    parser.add_argument("--session", action="append", default=[], metavar="NAME=DB:BUILDS")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the files are")
+    parser.add_argument("--fit", action="store_true", help="only fit to all kernels")
     args = parser.parse_args(argv)
-    taus: list[float] = []
-    regrets: list[float] = []
-    count = 0
-    for name, some in builds(args.results, args.builds).items():
-        if len(some) < 2:
-            continue
-        best = min(each.milliseconds for each in some)
-        chosen = min(some, key=lambda each: each.predicted_cycles)
-        taus.append(tau(some))
-        regrets.append(best / chosen.milliseconds)
-        count += len(some)
-        print(f"{name:20s} tau {taus[-1]:6.2f}  regret {regrets[-1]:.3f}  {chosen.variant}")
-    if not taus:
-        print("no builds of timed variants there", file=sys.stderr)
+    path: Path = args.docs / FEATURES
+    if args.session:
+        save(features(args.session), path)
+    if not path.exists():
+        print(f"there is no {path}: give --session", file=sys.stderr)
         return 1
-    mean = math.exp(sum(map(math.log, regrets)) / len(regrets))
-    print(f"{count} builds: tau {sum(taus) / len(taus):.2f}, regret {mean:.3f}")
+    groups = grouped(load(path))
+    if args.fit:
+        fitted = Fit(groups, timing("sm_90"), grid=False).best()
+        print(dict(zip(GRID, fitted, strict=True)))
+        return 0
+    done = judge(groups)
+    (args.docs / "predictor.json").write_text(json.dumps(to_json(done), indent=1) + "\n")
+    (args.docs / "predictor.md").write_text(markdown(done))
+    print(markdown(done).split("\n## By kernel")[0])
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -21,9 +22,25 @@ from regdem.machine import BlockShape, block_shape
 if TYPE_CHECKING:
     from regdem.predict.model import Prediction
 
+
+class Row(NamedTuple):
+    """One kernel of one file. `key`: what it is ranked by; `gains`: speed-up over the same kernel
+    in the first file, typical, least and most."""
+
+    file: str
+    prediction: Prediction
+    key: float
+    gains: tuple[float, float, float]
+
+
 EPILOG = """
-Cycles are for 64 warps' work on one SM, or for the whole launch with --grid-blocks. They rank
-variants of one kernel; they are no measurement. --model paper is the RegDem paper's formula.
+Cycles are for 64 warps' work on one SM, or for an SM's part of the launch with --grid-blocks. They
+rank variants of one kernel; they are no measurement. Speed-ups are over the same kernel in the
+first file, with the interval over assumptions about locality.
+
+--profile takes a JSON or CSV export of ncu of the first file's kernel (issue slots, L1, L2 and DRAM
+throughput, stall reasons), or latency-bound, memory-bound, issue-bound. --model paper is the RegDem
+paper's formula.
 """
 
 
@@ -41,6 +58,10 @@ variants of one kernel; they are no measurement. --model paper is the RegDem pap
     "--model", type=click.Choice(["throughput", "paper"]), default="throughput", show_default=True,
     help="What to rank by.",
 )  # fmt: skip
+@click.option(
+    "--profile", "profile_text", metavar="FILE|WORD",
+    help="What was measured of the first file's kernel, or what it is bound by.",
+)  # fmt: skip
 @click.option("--explain", is_flag=True, help="Show the sum for each kernel.")
 @output_options("text", "json")
 @debug_option
@@ -53,17 +74,23 @@ def command(
     grid_blocks: int | None,
     trip_count: float,
     model: str,
+    profile_text: str | None,
     explain: bool,
     output: Output,
 ) -> int:
     """Predict the kernels of FILES, the fastest first."""
+    from regdem.choice import gain
+    from regdem.predict.model import learn, predict
     from regdem.predict.paper import paper_cycles
+    from regdem.predict.profile import Corrections, read_profile
     from regdem.rewrite import Request
-    from regdem.variants import predict_kernel, residency_of
+    from regdem.variants import residency_of
 
-    found: list[tuple[str, Prediction, float]] = []
+    found: list[Row] = []
     inputs: list[dict[str, str]] = []
-    for file in files:
+    first: dict[str, Prediction] = {}
+    learned: dict[str, Corrections] = {}
+    for number, file in enumerate(files):
         _, kernels, data = cubin_kernels(file, kernel)
         inputs.append(input_entry(file, data))
         for each in kernels:
@@ -71,24 +98,35 @@ def command(
                 threads=threads or block_shape(block_threads(each, file)),
                 dynamic_shared_bytes=dynamic_shared_bytes,
             )
-            prediction = predict_kernel(each, request, grid_blocks, trip_count)
+            residency = residency_of(each, request)
+            if profile_text is not None and number == 0:
+                profile = read_profile(profile_text, each.name)
+                learned[each.name] = learn(each, residency, profile, trip_count=trip_count)
+            prediction = predict(
+                each,
+                residency,
+                grid_blocks=grid_blocks,
+                trip_count=trip_count,
+                correct=learned.get(each.name),
+            )
             key = prediction.predicted_cycles
             if model == "paper":
-                share = residency_of(each, request).occupancy_pct / 100
-                key = paper_cycles(kernel_program(each), share)
-            found.append((file, prediction, key))
-    found.sort(key=lambda entry: (entry[2], entry[0]))
+                key = paper_cycles(kernel_program(each), residency.occupancy_pct / 100)
+            before = first.setdefault(each.name, prediction)
+            found.append(Row(file, prediction, key, gain(before, prediction)))
+    found.sort(key=lambda row: (row.key, row.file))
     body: dict[str, Any] = {
         "inputs": inputs,
         "model": model,
         "ranking": [
             {
                 "rank": rank,
-                "file": file,
-                **({"paper_cycles": round(key, 1)} if model == "paper" else {}),
-                **prediction.to_dict(),
+                "file": row.file,
+                **({"paper_cycles": round(row.key, 1)} if model == "paper" else {}),
+                **_speedup(row),
+                **row.prediction.to_dict(),
             }
-            for rank, (file, prediction, key) in enumerate(found, 1)
+            for rank, row in enumerate(found, 1)
         ],
     }
     output.emit(
@@ -98,14 +136,25 @@ def command(
     return 0
 
 
-def _text(found: list[tuple[str, Prediction, float]], explain: bool) -> str:
-    best = found[0][2]
-    lines = ["rank    cycles  to best  warps  bound by          kernel"]
-    for rank, (file, prediction, key) in enumerate(found, 1):
-        ratio = f"{key / best:.2f}" if best else "1.00"
+def _speedup(row: Row) -> dict[str, Any]:
+    if not all(map(math.isfinite, row.gains)):
+        return {}
+    typical, least, most = row.gains
+    return {
+        "predicted_speedup": round(typical, 3),
+        "predicted_speedup_interval": [round(least, 3), round(most, 3)],
+    }
+
+
+def _text(found: list[Row], explain: bool) -> str:
+    lines = ["rank    cycles  speed-up              warps  bound by          kernel"]
+    for rank, row in enumerate(found, 1):
+        prediction = row.prediction
+        typical, least, most = row.gains
+        speedup = f"{typical:.2f} ({least:.2f} to {most:.2f})"
         lines.append(
-            f"{rank:>4} {key:>9,.0f}  {ratio:>7}  {prediction.active_warps:>5}  "
-            f"{prediction.bound_by:<16}  {prediction.kernel}  ({file})"
+            f"{rank:>4} {row.key:>9,.0f}  {speedup:<20}  {prediction.active_warps:>5}  "
+            f"{prediction.bound_by:<16}  {prediction.kernel}  ({row.file})"
         )
         if explain:
             lines.extend("     " + line for line in prediction.explain().splitlines())

@@ -17,7 +17,8 @@ _REFERENCE = "sm_90"
 
 @dataclass(frozen=True)
 class Timing:
-    """`latency`: cycles by level or class; `rate`: warp instructions per cycle and SM by pipe."""
+    """`latency`: cycles by level or class; `rate`: warp instructions per cycle and SM by pipe;
+    `model`: constants of the predictor that no measurement of one thing gives, fitted."""
 
     arch: str
     latency: Mapping[str, float]
@@ -26,6 +27,7 @@ class Timing:
     l2_bytes_per_cycle: float
     dram_bytes_per_cycle: float
     borrowed: bool
+    model: Mapping[str, float]
 
 
 @cache
@@ -51,6 +53,7 @@ def timing(arch: str) -> Timing:
         l2_bytes_per_cycle=float(memory["l2_bytes_per_cycle"]["value"]),
         dram_bytes_per_cycle=float(memory["dram_bytes_per_cycle"]["value"]),
         borrowed=name not in known,
+        model={key: float(entry["value"]) for key, entry in values["model"].items()},
     )
 
 

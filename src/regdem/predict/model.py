@@ -4,63 +4,46 @@ Problem: more warps hide latency until a pipe is full; code that is inserted to 
 fills pipes and waits itself; slots in shared memory are taken from L1. Which side wins is to be
 told before anything is run.
 
-Method (in the line of Hong and Kim 2009, and Volkov 2016): for one warp alone, `walk` gives the
-cycles T of its path, loops counted 10 times per level unless trip counts are given. Its demands on
-each pipe (issue, ALU, FMA, FP64, MUFU, memory pipe, L1 wavefronts, L2 and DRAM bytes) are sums over
-the same path. With N warps resident the SM needs, for N warps' work, at least T, and at least N
-times the demand on each pipe; near the point where the two meet neither is reached, so that
+Method (in the line of Hong and Kim 2009, and Volkov 2016): `summary` weighs the code once: one
+warp's time as a function of memory latency, and its demands on each pipe. `demand` turns them into
+cycles at a residency, under one assumption about locality (`locality`). The answer is the geometric
+mean over the three main assumptions; the interval spans all of them. A profile of the kernel
+replaces assumptions by what was measured (`profile`).
 
-    cycles(N) = (T^p + busiest(N)^p)^(1/p),  p = 3
+Answers are for 64 warps' work (`cycles(N) * 64 / N`), so that they compare across residencies. With
+a grid they are for the whole launch: blocks per SM at the rate of a full SM, and at the end half a
+block's time alone, in which the SM drains.
 
-and the gain of more warps fades as a pipe fills. Answers are for 64 warps' work
-(`cycles(N) * 64 / N`), so that they compare across residencies; with a grid, for the whole launch,
-waves and tail included.
-
-Local memory: its footprint (frame bytes of all resident threads) competes for the part of the
-unified memory that shared memory leaves to L1; what does not fit comes from L2. The share of global
-loads that hit L1 shrinks with that part.
-
-Not claimed: absolute times. Locality is assumed (`traffic`), divergence, bank conflicts and
-barriers across warps are not modelled; the interval spans the three assumptions about locality.
+Not claimed: absolute times. Divergence, shared-memory bank conflicts and barriers across warps are
+not modelled. How far predictions are off, and how often the interval holds, is measured by
+`bench/judge.py` and stands in `docs/results/predictor.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from regdem.analysis.forms import forms_of
 from regdem.binary.kernel import Kernel
-from regdem.isa.table import Form
 from regdem.machine import Occupancy, limits
 from regdem.machine.timing import Timing, timing
-from regdem.predict.traffic import SCENARIOS, TYPICAL, Locality, MemoryAccess, accesses
-from regdem.predict.walk import walk
-from regdem.program.loops import block_weights
-from regdem.program.program import Program, build
+from regdem.predict.demand import Case, case, l1_left
+from regdem.predict.locality import AVERAGED, SCENARIOS, TYPICAL, Locality
+from regdem.predict.profile import Corrections, Profile, corrections
+from regdem.predict.summary import Summary, summarise
 
-_POWER = 3.0
 _REFERENCE_WARPS = 64
-_SECTOR_BYTES = 32
-_PIPE_OF = {
-    "alu": "alu", "fma": "fma", "imad": "imad", "imad_wide": "imad", "half": "half",
-    "half_mma": "half", "fp64": "fp64", "mma": "mma", "gmma": "mma", "fp64_mma": "mma",
-    "uniform": "uniform", "r2ur": "uniform", "mufu": "mufu", "variable": "convert",
-}  # fmt: skip
-_CAUSE_OF = {
-    "global": "long_scoreboard", "generic": "long_scoreboard", "local": "local_memory",
-    "texture": "long_scoreboard", "surface": "long_scoreboard", "shared": "short_scoreboard",
-    "other": "barrier",
-}  # fmt: skip
+_GUESS = "some addresses come from loaded data: their locality is a guess"
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cycles an SM needs for 64 warps' work, under each assumption; what bounds it; why.
+    """Cycles an SM needs for 64 warps' work (or for its part of a launch); what bounds it; why.
 
-    `predicted_cycles` is the typical case, `interval` the least and the most of the three.
-    `utilisation` is each pipe's share of the cycles; `stalls` one warp's cycles by cause.
+    `predicted_cycles` is the mean over assumptions about locality, `interval` their least and
+    most, `by_scenario` all of them. `utilisation` is each pipe's share of the typical cycles;
+    `stalls` one warp's cycles by cause. `waves`: of the grid, where it is given.
     """
 
     kernel: str
@@ -75,10 +58,12 @@ class Prediction:
     by_scenario: dict[str, float] = field(default_factory=dict[str, float])
     l1_bytes: int = 0
     notes: tuple[str, ...] = ()
+    waves: float | None = None
+    is_profiled: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
-        return {
+        body: dict[str, Any] = {
             "name": self.kernel,
             "predicted_cycles": self._finite(self.predicted_cycles),
             "interval_cycles": [self._finite(each) for each in self.interval],
@@ -92,28 +77,18 @@ class Prediction:
             "l1_bytes": self.l1_bytes,
             "notes": list(self.notes),
         }
+        if self.waves is not None:
+            body["waves"] = round(self.waves, 2)
+        return body
 
     def _finite(self, cycles: float) -> float | None:
         return round(cycles, 1) if self.active_warps else None
 
     def explain(self) -> str:
         """The sum, in words."""
-        if not self.active_warps:
-            return f"{self.kernel}: {', '.join(self.notes)}"
-        low, high = self.interval
-        lines = [
-            f"{self.kernel}: {self.predicted_cycles:,.0f} cycles for 64 warps' work on an SM "
-            f"({low:,.0f} to {high:,.0f} by locality), bound by {self.bound_by}",
-            f"  one warp alone   {self.warp_cycles:>10,.0f} cycles for "
-            f"{self.warp_instructions:,.0f} instructions; {self.active_warps} warps are resident",
-        ]
-        for cause, cycles in sorted(self.stalls.items(), key=lambda item: -item[1]):
-            lines.append(f"    {cause:<16} {cycles:>9,.0f} cycles")
-        lines.append(f"  L1 has {self.l1_bytes // 1024} KiB beside shared memory; pipes:")
-        for pipe, share in sorted(self.utilisation.items(), key=lambda item: -item[1])[:6]:
-            lines.append(f"    {pipe:<16} {100 * share:>8.1f} %")
-        lines.extend(f"  note: {note}" for note in self.notes)
-        return "\n".join(lines)
+        from regdem.predict.explain import explain
+
+        return explain(self)
 
 
 def predict(
@@ -122,220 +97,123 @@ def predict(
     *,
     grid_blocks: int | None = None,
     trip_count: float = 10.0,
-    weights: Sequence[float] | None = None,
+    profile: Profile | None = None,
+    correct: Corrections | None = None,
 ) -> Prediction:
-    """Predicts one kernel at a residency. `trip_count`: executions per loop level; `weights`:
-    executions of each block of its program, where the caller knows better.
+    """Predicts one kernel at a residency.
 
-    Raises `UnsupportedError` for code that is not understood.
+    `trip_count`: executions per loop level. `profile`: what was measured of this kernel as it is;
+    `correct`: what `learn` made of the profile of another build of it. Raises `UnsupportedError`
+    for code that is not understood.
     """
-    from regdem.isa.decode import decode
-
-    code = decode(kernel.code, kernel.arch)
-    program = build(
-        kernel.name,
-        code,
-        [(f.name, f.offset, f.size) for f in kernel.functions],
-        {table.offset: table.targets for table in kernel.branch_tables},
-    )
-    model = _Model(kernel, program, residency, timing(kernel.arch), trip_count, weights)
-    return model.prediction(grid_blocks)
+    summary = summarise(kernel, trip_count)
+    machine = timing(kernel.arch)
+    if profile is not None:
+        correct = corrections(summary, residency, profile, machine)
+    return predict_summary(summary, residency, machine, grid_blocks, correct)
 
 
-@dataclass
-class _Case:
-    cycles: float
-    warp_cycles: float
-    busiest: str
-    loads: dict[str, float]
-    stalls: dict[str, float]
+def learn(
+    kernel: Kernel, residency: Occupancy, profile: Profile, *, trip_count: float = 10.0
+) -> Corrections:
+    """What a profile of a kernel says about the model's demands, for predicting its variants."""
+    return corrections(summarise(kernel, trip_count), residency, profile, timing(kernel.arch))
 
 
-class _Model:
-    def __init__(
-        self,
-        kernel: Kernel,
-        program: Program,
-        residency: Occupancy,
-        machine: Timing,
-        trip_count: float,
-        weights: Sequence[float] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.program = program
-        self.residency = residency
-        self.machine = machine
-        self.forms: list[Form] = forms_of(program.code)
-        self.accesses = accesses(program)
-        reachable = program.reachable
-        given = block_weights(program, trip_count) if weights is None else weights
-        self.weights = [w if b in reachable else 0.0 for b, w in enumerate(given)]
-        block_of: list[int] = program.block_of.tolist()
-        self.weight: list[float] = [self.weights[b] for b in block_of]
-        self.l1_bytes = self._l1_bytes()
-
-    def _l1_bytes(self) -> int:
-        """What shared memory leaves to L1: the carve-out is the least that holds all blocks."""
-        o = self.residency
-        used = o.active_blocks * o.allocated_shared_bytes_per_block
-        sizes = limits(self.kernel.arch).carveouts_bytes
-        carveout = next((size for size in sizes if size >= used), sizes[-1])
-        return max(0, self.machine.l1_and_shared_bytes - carveout)
-
-    def prediction(self, grid_blocks: int | None) -> Prediction:
-        warps = self.residency.active_warps
-        if warps == 0:
-            return Prediction(
-                self.kernel.name, float("inf"), (float("inf"), float("inf")), "nothing fits", 0,
-                0.0, 0.0, notes=("the launch does not fit on an SM",),
-            )  # fmt: skip
-        cases = {scenario.name: self._case(scenario, warps) for scenario in SCENARIOS}
-        totals = {name: self._total(case, grid_blocks) for name, case in cases.items()}
-        typical = cases[TYPICAL.name]
-        notes: list[str] = []
-        if self.machine.borrowed:
-            notes.append(f"{self.kernel.arch} has no timing of its own: that of sm_90 is used")
-        if any(a.is_gather for a in self.accesses.values()):
-            notes.append("some addresses come from loaded data: their locality is a guess")
+def predict_summary(
+    summary: Summary,
+    residency: Occupancy,
+    machine: Timing,
+    grid_blocks: int | None = None,
+    correct: Corrections | None = None,
+) -> Prediction:
+    """The same, of code that is weighed already."""
+    warps = residency.active_warps
+    if warps == 0:
         return Prediction(
-            kernel=self.kernel.name,
-            predicted_cycles=totals[TYPICAL.name],
-            interval=(min(totals.values()), max(totals.values())),
-            bound_by=self._bound(typical),
-            active_warps=warps,
-            warp_cycles=typical.warp_cycles,
-            warp_instructions=sum(self.weight),
-            utilisation={k: v / typical.cycles for k, v in typical.loads.items() if v},
-            stalls=typical.stalls,
-            by_scenario=totals,
-            l1_bytes=self.l1_bytes,
-            notes=tuple(notes),
-        )
-
-    def _total(self, case: _Case, grid_blocks: int | None) -> float:
-        warps = self.residency.active_warps
-        if grid_blocks is None:
-            return case.cycles * _REFERENCE_WARPS / warps
-        sms = limits(self.kernel.arch).reference_sms or 1
-        per_wave = sms * self.residency.active_blocks
-        full, rest = divmod(grid_blocks, per_wave)
-        tail = 0.0
-        if rest:
-            blocks = -(-rest // sms)
-            busy = max(case.loads.values()) * blocks / self.residency.active_blocks
-            tail = _soft(case.warp_cycles, busy)
-        return full * case.cycles + tail
-
-    def _bound(self, case: _Case) -> str:
-        if max(case.loads.values(), default=0.0) >= case.warp_cycles:
-            return case.busiest
-        if not case.stalls:
-            return "issue"
-        return max(case.stalls.items(), key=lambda item: item[1])[0]
-
-    # -- one assumption -----------------------------------------------------------------------
-
-    def _case(self, locality: Locality, warps: int) -> _Case:
-        latency = self._latencies(locality, warps)
-        blocks = walk(self.program, self.weights, latency, self.machine.latency["operand_read"])
-        warp_cycles = 0.0
-        stalls: dict[str, float] = {}
-        for weight, block in zip(self.weights, blocks, strict=True):
-            warp_cycles += weight * block.cycles
-            for cause, cycles in block.lost.items():
-                stalls[cause] = stalls.get(cause, 0.0) + weight * cycles
-        loads = {k: v * warps for k, v in self._demands(locality, warps).items()}
-        busiest = max(loads, key=lambda k: loads[k])
-        cycles = _soft(warp_cycles, loads[busiest])
-        return _Case(cycles, warp_cycles, busiest, loads, {k: v for k, v in stalls.items() if v})
-
-    def _l1_share(self, locality: Locality) -> float:
-        """Share of global loads that hit the L1 that is left."""
-        return locality.l1 * (self.l1_bytes / self.machine.l1_and_shared_bytes) ** 0.5
-
-    def _local_hit(self, warps: int) -> float:
-        """Share of local accesses that hit L1: half of it, against all resident frames."""
-        footprint = self.kernel.local_bytes * 32 * warps
-        if footprint == 0:
-            return 1.0
-        return min(1.0, 0.5 * self.l1_bytes / footprint)
-
-    def _latencies(self, locality: Locality, warps: int) -> dict[int, tuple[float, str]]:
-        known = self.machine.latency
-        l1 = self._l1_share(locality)
-        rest = (1.0 - l1) / max(1e-9, locality.l2 + locality.dram)
-        mean = l1 * known["l1"] + rest * (locality.l2 * known["l2"] + locality.dram * known["dram"])
-        hit = self._local_hit(warps)
-        local = hit * known["local"] + (1 - hit) * known["l2"]
-        by_space = {
-            "global": mean, "generic": mean, "texture": max(mean, known["texture"]),
-            "surface": max(mean, known["texture"]), "shared": known["shared"], "local": local,
-            "other": known["barrier"], "constant": known["constant"],
-        }  # fmt: skip
-        found: dict[int, tuple[float, str]] = {}
-        for i, form in enumerate(self.forms):
-            if not form.variable_latency:
-                continue
-            access = self.accesses.get(i)
-            if access is not None:
-                cycles = by_space[access.space]
-                if access.is_atomic and access.space != "shared":
-                    cycles = max(cycles, known["atomic"])
-                cycles += access.wavefronts - 1
-                found[i] = cycles, _CAUSE_OF[access.space]
-            elif form.memory == "constant":
-                found[i] = known["constant"], "constant"
-            else:
-                found[i] = known.get(form.latency, known["variable"]), form.latency
-        return found
-
-    def _demands(self, locality: Locality, warps: int) -> dict[str, float]:
-        """Cycles of the SM that one warp's work keeps each pipe busy."""
-        rate = self.machine.rate
-        counts: dict[str, float] = {}
-        pipe_cycles = wavefronts = l2_bytes = dram_bytes = 0.0
-        l1 = self._l1_share(locality)
-        rest = (1.0 - l1) / max(1e-9, locality.l2 + locality.dram)
-        hit = self._local_hit(warps)
-        for i, form in enumerate(self.forms):
-            weight = self.weight[i]
-            counts["issue"] = counts.get("issue", 0.0) + weight
-            access = self.accesses.get(i)
-            if access is None:
-                if form.memory == "constant":
-                    pipe_cycles += weight / rate["constant"]
-                elif form.latency in ("shuffle", "special"):
-                    pipe_cycles += weight / rate["shared"]
-                elif form.latency in _PIPE_OF:
-                    pipe = _PIPE_OF[form.latency]
-                    counts[pipe] = counts.get(pipe, 0.0) + weight
-                continue
-            if access.space == "other":
-                continue
-            pipe_cycles += weight / rate.get(access.space, rate["memory"])
-            wavefronts += weight * access.wavefronts
-            bytes_moved = access.sectors * _SECTOR_BYTES * weight
-            if access.space == "local":
-                l2_bytes += bytes_moved * _beyond_l1(access, hit)
-            elif access.space != "shared":
-                beyond = rest * (locality.l2 + locality.dram) if access.is_load else 1.0
-                l2_bytes += bytes_moved * beyond
-                dram_bytes += bytes_moved * (rest if access.is_load else 1.0) * locality.dram
-        demands = {pipe: count / rate[pipe] for pipe, count in counts.items()}
-        demands["memory"] = pipe_cycles
-        demands["l1"] = wavefronts / rate["wavefront"]
-        demands["l2"] = l2_bytes / self.machine.l2_bytes_per_cycle
-        demands["dram"] = dram_bytes / self.machine.dram_bytes_per_cycle
-        return demands
+            summary.name, math.inf, (math.inf, math.inf), "nothing fits", 0, 0.0, 0.0,
+            notes=("the launch does not fit on an SM",),
+        )  # fmt: skip
+    l1_bytes = l1_left(residency, summary.arch, machine)
+    fix = correct or {}
+    cases = {s.name: case(summary, warps, l1_bytes, s, machine, fix.get(s.name)) for s in SCENARIOS}
+    launch = _Launch(summary, residency, machine, l1_bytes, fix, grid_blocks)
+    totals = {s.name: launch.total(s, cases[s.name]) for s in SCENARIOS}
+    typical = cases[TYPICAL.name]
+    averaged = [math.log(totals[s.name]) for s in AVERAGED]
+    return Prediction(
+        kernel=summary.name,
+        predicted_cycles=math.exp(sum(averaged) / len(averaged)),
+        interval=(min(totals.values()), max(totals.values())),
+        bound_by=_bound(typical),
+        active_warps=warps,
+        warp_cycles=typical.warp_cycles,
+        warp_instructions=summary.instructions,
+        utilisation={k: v / typical.cycles for k, v in typical.loads.items() if v},
+        stalls=dict(typical.stalls),
+        by_scenario=totals,
+        l1_bytes=l1_bytes,
+        notes=_notes(summary, machine),
+        waves=launch.waves,
+        is_profiled=correct is not None,
+    )
 
 
-def _beyond_l1(access: MemoryAccess, hit: float) -> float:
-    return 1.0 - hit if access.is_load else max(0.25, 1.0 - hit)
+def _notes(summary: Summary, machine: Timing) -> tuple[str, ...]:
+    notes: list[str] = []
+    if machine.borrowed:
+        notes.append(f"{summary.arch} has no timing of its own: that of sm_90 is used")
+    if summary.of("gather").instructions:
+        notes.append(_GUESS)
+    if summary.is_recursive:
+        notes.append("recursion: its depth is taken to be that of a loop")
+    return tuple(notes)
 
 
-def _soft(a: float, b: float) -> float:
-    """At least the greater of two, more where they are alike."""
-    top = max(a, b)
-    if top <= 0.0:
-        return 0.0
-    return top * ((a / top) ** _POWER + (b / top) ** _POWER) ** (1.0 / _POWER)
+def _bound(typical: Case) -> str:
+    if max(typical.loads.values(), default=0.0) >= typical.warp_cycles:
+        return typical.busiest
+    if not typical.stalls:
+        return "issue"
+    return max(typical.stalls.items(), key=lambda item: item[1])[0]
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """From cycles of a full SM to those of a launch."""
+
+    summary: Summary
+    residency: Occupancy
+    machine: Timing
+    l1_bytes: int
+    correct: Corrections
+    grid_blocks: int | None
+
+    @property
+    def waves(self) -> float | None:
+        """Rounds of resident blocks; None where the grid is not known."""
+        if self.grid_blocks is None:
+            return None
+        return self._blocks / self.residency.active_blocks
+
+    @property
+    def _blocks(self) -> float:
+        sms = limits(self.summary.arch).reference_sms or 1
+        return (self.grid_blocks or 0) / sms
+
+    def total(self, locality: Locality, full: Case) -> float:
+        """Cycles of an SM for 64 warps' work, or for its part of the grid."""
+        if self.grid_blocks is None:
+            return full.cycles * _REFERENCE_WARPS / full.warps
+        resident = self.residency.active_blocks
+        if self._blocks <= resident:
+            return self._at(locality, math.ceil(self._blocks)).cycles
+        drain = self.machine.model["drain"] * (1.0 - resident / self._blocks)
+        alone = self._at(locality, 1).cycles
+        return full.cycles * self._blocks / resident + drain * alone
+
+    def _at(self, locality: Locality, blocks: int) -> Case:
+        """Fewer blocks than would fit."""
+        warps = max(1, blocks) * self.residency.active_warps // self.residency.active_blocks
+        fix = self.correct.get(locality.name)
+        return case(self.summary, warps, self.l1_bytes, locality, self.machine, fix)

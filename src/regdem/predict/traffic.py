@@ -1,130 +1,157 @@
 """What a kernel asks of the memory system, judged from its code.
 
-Where a load goes decides its latency, and the code alone does not say. What it does say: the space,
-the width, and whether an address comes from loaded data (a gather or a pointer chase, whose lanes
-may each touch a sector of their own) or from indices alone (neighbouring lanes, as a rule,
-neighbouring words). That is found by a forward dataflow of registers that depend on loads. The rest
-is an assumption about locality, and since it is one, predictions are made under three: `typical`,
-`cached` and `streaming`; their spread is the interval of the answer.
+An access touches as many 32-byte sectors as its lanes' addresses show (`lanes`): one where they are
+the same, those of a run of words, one a lane where structures are strided or where the address is
+loaded (a gather, taken to find half of its sectors beside each other).
+
+Accesses through the same address register touch known distances. A sector that an earlier one has
+touched is free if the two are under way together; if the warp has waited for memory in between, the
+sector must have stayed in L1 (`repeats`), which it does as long as the resident warps' lines fit.
+
+How often a sector touched for the first time is in L1 or L2, because other warps or blocks used it,
+the code does not say: that is an assumption, and predictions are made under several (`locality`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regdem.analysis.bits import def_masks, use_masks
 from regdem.analysis.forms import forms_of
+from regdem.isa.decoded import NO_SCOREBOARD
 from regdem.isa.fields import get_field
+from regdem.predict.lanes import Address, Lanes, addresses
 from regdem.program.program import Program
 
+SECTOR_BYTES, LINE_BYTES = 32, 128
 _BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 8, 6: 16}
-_SECTOR_BYTES = 32
-_GATHER_SECTORS = 16.0
-"""Sectors that a gather of 32 lanes touches: half of them by themselves. An assumption."""
-_LOADS = frozenset({"global", "generic", "texture", "surface"})
-"""Shared and local memory hold indices and addresses as often as data: they pass for neither."""
-
-
-@dataclass(frozen=True)
-class Locality:
-    """Shares of global loads that hit L1, that hit L2, and that go to DRAM; they add up to 1."""
-
-    name: str
-    l1: float
-    l2: float
-    dram: float
-
-
-TYPICAL = Locality("typical", 0.30, 0.40, 0.30)
-CACHED = Locality("cached", 0.60, 0.36, 0.04)
-STREAMING = Locality("streaming", 0.05, 0.35, 0.60)
-SCENARIOS = (TYPICAL, CACHED, STREAMING)
+_LANES = 32
+_GATHER_STRIDE = SECTOR_BYTES // 2
+"""A gather is counted as if its lanes were half a sector apart: an assumption."""
+_FAR = frozenset({"global", "generic", "texture", "surface"})
 
 
 @dataclass(frozen=True)
 class MemoryAccess:
-    """One memory instruction: `space`, bytes a lane, L1 wavefronts, sectors, gather or not."""
+    """One memory instruction of a warp: `space`, bytes a lane, L1 wavefronts, and the sectors it
+    touches for the first time (`sectors`) or again after a wait for memory (`repeats`)."""
 
     space: str
     bytes_per_lane: int
     wavefronts: float
     sectors: float
+    repeats: float
     is_gather: bool
     is_load: bool
     is_atomic: bool
 
+    @property
+    def kind(self) -> str:
+        """What it counts as: load, gather, store, atomic, local_load, local_store, shared or ""."""
+        if self.space == "other":
+            return ""
+        if self.space == "shared":
+            return "shared"
+        if self.space == "local":
+            return "local_load" if self.is_load else "local_store"
+        if self.is_atomic:
+            return "atomic"
+        if not self.is_load:
+            return "store"
+        return "gather" if self.is_gather else "load"
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """The memory instructions of a program, constant bank aside, and the bytes of L1 lines that one
+    warp comes back to after a wait (`reused_bytes`, of the block where they are most)."""
+
+    accesses: dict[int, MemoryAccess]
+    reused_bytes: int
+
+
+def memory_use(program: Program) -> MemoryUse:
+    """Judges every memory instruction of a program."""
+    code = program.code
+    forms = forms_of(code)
+    known = addresses(program)
+    waits: list[int] = code.wait_mask.tolist()
+    boards: list[int] = code.write_scoreboard.tolist()
+    words: list[list[int]] = code.words.tolist()
+    found: dict[int, MemoryAccess] = {}
+    most = 0
+    for block in program.blocks:
+        groups: dict[tuple[int, int], _Group] = {}
+        epoch = outstanding = 0
+        for i in range(block.start, block.end):
+            if waits[i] & outstanding:
+                epoch, outstanding = epoch + 1, 0
+            form = forms[i]
+            if form.memory in ("none", "constant"):
+                continue
+            size = _BYTES.get(get_field(words[i][0], words[i][1], 73, 3), 4)
+            address = known.get(i)
+            touched, again, all_sectors = size, 0, float(size)
+            far = form.memory in _FAR
+            if far and address is not None:
+                group = groups.setdefault(address.base, _Group())
+                touched, again, all_sectors = group.touch(address, size, epoch)
+                if form.reads_memory and boards[i] != NO_SCOREBOARD:
+                    outstanding |= 1 << boards[i]
+            found[i] = MemoryAccess(
+                space=form.memory,
+                bytes_per_lane=size,
+                wavefronts=max(1.0, size / 4, all_sectors / 4 if far else 0.0),
+                sectors=touched,
+                repeats=again,
+                is_gather=far and address is not None and address.lanes.kind == "loaded",
+                is_load=form.reads_memory,
+                is_atomic=form.reads_memory and form.writes_memory,
+            )
+        most = max(most, sum(group.reused_bytes for group in groups.values()))
+    return MemoryUse(found, most)
+
 
 def accesses(program: Program) -> dict[int, MemoryAccess]:
     """The memory instructions of a program, constant bank aside."""
-    code = program.code
-    tainted = _tainted_addresses(program)
-    found: dict[int, MemoryAccess] = {}
-    for i, form in enumerate(forms_of(code)):
-        if form.memory in ("none", "constant"):
-            continue
-        lo, hi = (int(word) for word in code.words[i])
-        size = _BYTES.get(get_field(lo, hi, 73, 3), 4)
-        gather = i in tainted and form.memory not in ("local",)
-        words = max(1.0, size / 4)
-        sectors = words * 4
-        wavefronts = words
-        if gather and form.memory != "shared":
-            sectors = _GATHER_SECTORS * max(1.0, size / _SECTOR_BYTES)
-            wavefronts = max(words, _GATHER_SECTORS / 4)
-        found[i] = MemoryAccess(
-            space=form.memory,
-            bytes_per_lane=size,
-            wavefronts=wavefronts,
-            sectors=sectors,
-            is_gather=gather,
-            is_load=form.reads_memory,
-            is_atomic=form.reads_memory and form.writes_memory,
-        )
-    return found
+    return memory_use(program).accesses
 
 
-def _tainted_addresses(program: Program) -> set[int]:
-    """Memory instructions whose address depends on a value loaded from memory."""
-    code = program.code
-    forms = forms_of(code)
-    uses, defs = use_masks(code), def_masks(code)
-    loads = [form.memory in _LOADS and form.reads_memory for form in forms]
-    address = _address_masks(program)
-    killing = [int(g) == 7 for g in code.guard.tolist()]
-    entry: list[int | None] = [None] * len(program.blocks)
-    starts = {int(program.block_of[f.start]) for f in program.functions}
-    for b in starts:
-        entry[b] = 0
-    found: set[int] = set()
-    work = sorted(starts)
-    while work:
-        b = work.pop()
-        block = program.blocks[b]
-        state = entry[b] or 0
-        for i in range(block.start, block.end):
-            if address[i] & state:
-                found.add(i)
-            if loads[i] or uses[i] & state:
-                state |= defs[i]
-            elif killing[i]:
-                state &= ~defs[i]
-        for s in block.successors:
-            known = entry[s]
-            if known is None or state & ~known:
-                entry[s] = state | (known or 0)
-                work.append(s)
-    return found
+class _Group:
+    """Accesses through one value of one address register: sectors with when they were touched."""
+
+    def __init__(self) -> None:
+        self.sectors: dict[int, int] = {}
+        self.lines_again: set[int] = set()
+
+    def touch(self, address: Address, size: int, epoch: int) -> tuple[int, int, float]:
+        """Sectors touched first, sectors touched again after a wait, and all of them."""
+        first = again = 0
+        mine = _sectors(address.lanes, address.offset, size)
+        for sector in mine:
+            known = self.sectors.get(sector)
+            if known is None:
+                first += 1
+            elif known != epoch:
+                again += 1
+                self.lines_again.add(sector * SECTOR_BYTES // LINE_BYTES)
+            self.sectors[sector] = epoch
+        return first, again, float(len(mine))
+
+    @property
+    def reused_bytes(self) -> int:
+        return len(self.lines_again) * LINE_BYTES
 
 
-def _address_masks(program: Program) -> list[int]:
-    """The registers at the address field (bits 24 to 31) of each memory instruction, as masks."""
-    code = program.code
-    masks = [0] * len(code)
-    forms = forms_of(code)
-    rows = ((code.operand_bit == 24) & (code.operand_file == 0)).nonzero()[0].tolist()
-    for row in rows:
-        i = int(code.operand_instruction[row])
-        if forms[i].memory != "none":
-            first, width = int(code.operand_register[row]), int(code.operand_width[row])
-            masks[i] |= ((1 << width) - 1) << first
-    return masks
+def _sectors(lanes: Lanes, offset: int, size: int) -> set[int]:
+    """Sectors of a warp's access, counted from where its address register points."""
+    stride = size
+    if lanes.kind == "affine":
+        stride = abs(lanes.coefficient)
+    elif lanes.kind == "loaded":
+        stride = max(size, _GATHER_STRIDE)
+    if stride <= SECTOR_BYTES:
+        end = offset + (_LANES - 1) * stride + size - 1
+        return set(range(offset // SECTOR_BYTES, end // SECTOR_BYTES + 1))
+    starts = [offset + lane * stride for lane in range(_LANES)]
+    found = {start // SECTOR_BYTES for start in starts}
+    return found | {(start + size - 1) // SECTOR_BYTES for start in starts}

@@ -1,0 +1,1 @@
+"""The predictor against measured times: data, scores, fit, page."""

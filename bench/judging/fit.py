@@ -1,0 +1,102 @@
+"""Fits the model's free constants, and predicts each kernel with constants fitted without it.
+
+The constants are few and coarse (`GRID`); from the present values, one at a time is moved to
+where the loss over the other kernels is least, twice around. Losses are remembered by setting and
+kernel, so that leaving each kernel out once costs little more than one fit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from bench.judging.data import Group
+from bench.judging.scores import Score, both
+from regdem.machine.timing import Timing
+
+GRID: dict[str, tuple[float, ...]] = {
+    "softness": (2.0, 2.5, 3.0, 4.0),
+    "bank_conflict_cycles": (0.0, 0.25, 0.5, 0.75),
+    "local_capacity": (0.5, 0.75, 1.0, 1.5),
+    "store_through": (0.25, 0.5, 0.75, 1.0),
+    "local_slots": (1.0, 1.5, 2.0, 3.0),
+    "l2_bytes_per_cycle": (24.0, 32.0, 40.0, 48.0),
+}
+_ROUNDS = 2
+Setting = tuple[float, ...]
+
+
+def setting_of(machine: Timing) -> Setting:
+    """The free constants' present values, in the order of `GRID`."""
+    own = {"l2_bytes_per_cycle": machine.l2_bytes_per_cycle}
+    return tuple(own.get(name, machine.model.get(name, 0.0)) for name in GRID)
+
+
+def with_setting(machine: Timing, setting: Setting) -> Timing:
+    """The machine with these constants."""
+    values = dict(zip(GRID, setting, strict=True))
+    l2 = values.pop("l2_bytes_per_cycle")
+    return dataclasses.replace(
+        machine, model={**machine.model, **values}, l2_bytes_per_cycle=l2
+    )  # fmt: skip
+
+
+class Fit:
+    """Settings tried on kernels, remembered."""
+
+    def __init__(self, groups: Sequence[Group], machine: Timing, *, grid: bool) -> None:
+        self.groups = groups
+        self.machine = machine
+        self.grid = grid
+        self._known: dict[tuple[Setting, int], tuple[Score, Score | None]] = {}
+
+    def scores(self, k: int, setting: Setting) -> tuple[Score, Score | None]:
+        """Of group `k`: over all builds, and over those of the input alone."""
+        key = setting, k
+        if key not in self._known:
+            machine = with_setting(self.machine, setting)
+            self._known[key] = both(self.groups[k], machine, grid=self.grid)
+        return self._known[key]
+
+    def loss(self, kept: Iterable[int], setting: Setting) -> float:
+        """Mean loss over groups."""
+        total, count = 0.0, 0
+        for k in kept:
+            every, part = self.scores(k, setting)
+            total += every.loss + (part.loss if part else 0.0)
+            count += 1 + (part is not None)
+        return total / max(1, count)
+
+    def best(self, without: str = "") -> Setting:
+        """The setting with the least loss over the kernels other than `without`."""
+        kept = [k for k, group in enumerate(self.groups) if group.kernel != without]
+        setting = setting_of(self.machine)
+        least = self.loss(kept, setting)
+        for _ in range(_ROUNDS):
+            start = setting
+            for place, values in enumerate(GRID.values()):
+                for value in values:
+                    tried = (*setting[:place], value, *setting[place + 1 :])
+                    loss = self.loss(kept, tried)
+                    if loss < least - 1e-6:
+                        setting, least = tried, loss
+            if setting == start:
+                break
+        return setting
+
+    def settings(self) -> dict[str, Setting]:
+        """By kernel: the constants fitted to all other kernels."""
+        names = dict.fromkeys(group.kernel for group in self.groups)
+        return {name: self.best(without=name) for name in names}
+
+    def judged(self, settings: Mapping[str, Setting]) -> tuple[list[Score], list[Score]]:
+        """Scores of every group with its kernel's constants: over all builds, and over those made
+        from the input alone."""
+        every: list[Score] = []
+        parts: list[Score] = []
+        for k, group in enumerate(self.groups):
+            whole, part = self.scores(k, settings[group.kernel])
+            every.append(whole)
+            if part is not None:
+                parts.append(part)
+        return every, parts

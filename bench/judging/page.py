@@ -1,0 +1,150 @@
+"""What the judge found, as a page and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.judging.fit import GRID, Setting
+from bench.judging.scores import Score, Total, total
+from regdem.choice import LEAST_GAIN, WORST_GAIN
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Scores by kernel and session: blind over all builds and over those made from the input alone
+    (`binary`), the same where the grid is known, and with the constants in use (`own`)."""
+
+    every: Sequence[Score]
+    binary: Sequence[Score]
+    every_with_grid: Sequence[Score]
+    binary_with_grid: Sequence[Score]
+    own: Sequence[Score]
+    own_binary: Sequence[Score]
+    settings: dict[str, Setting]
+    fitted: Setting
+
+    def rows(self) -> list[tuple[str, Total]]:
+        """The rows of the table of means."""
+        return [
+            ("blind, all builds", total(self.every)),
+            ("blind, made from the input alone", total(self.binary)),
+            ("blind, all builds, grid known", total(self.every_with_grid)),
+            ("blind, made from the input alone, grid known", total(self.binary_with_grid)),
+            ("constants in use, all builds", total(self.own)),
+            ("constants in use, made from the input alone", total(self.own_binary)),
+        ]
+
+
+def markdown(judgement: Judgement) -> str:
+    """The page."""
+    kernels = {score.group.kernel for score in judgement.every}
+    lines = [
+        "# The predictor against measured times",
+        "",
+        "Command: `python -m bench.judge`. Builds and times: `suite.md`, `ten.md` and the sessions "
+        f"in `predictor-features.json.gz` ({len(kernels)} kernels on an H200).",
+        "",
+        "*Blind*: each kernel is predicted with constants fitted to the other kernels. The form of "
+        "the model was worked out with these kernels at hand, so blind means the constants, not "
+        "the form. *tau*: Kendall's, pairs within 1 % left out. *regret*: time of the best build "
+        "over that of the chosen one, geometric mean. *gain*: time of the input over that of the "
+        f"chosen one. A build is chosen if it is predicted {LEAST_GAIN} times as fast typically, "
+        f"and at least {WORST_GAIN} times under every assumption about locality; else the input "
+        "stays. *covered*: measured speed-ups inside the predicted interval (2 % for noise). "
+        "*error*: mean of the absolute log of predicted over measured speed-up, at most 0.7 each.",
+        "",
+        "| what | kernels | builds | tau | regret | gain | worst choice | covered | error |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_mean_row(name, each) for name, each in judgement.rows()]
+    fitted = ", ".join(f"{k} {v:g}" for k, v in zip(GRID, judgement.fitted, strict=True))
+    lines += ["", f"Constants fitted to all kernels: {fitted}.", "", _stability(judgement)]
+    lines += ["", "## By kernel, blind, all builds", "", *_table(judgement.every)]
+    lines += ["", "## By kernel, blind, made from the input alone", "", *_table(judgement.binary)]
+    return "\n".join(lines) + "\n"
+
+
+def _mean_row(name: str, each: Total) -> str:
+    worst = f"{each.worst.gain:.3f} ({each.worst.group.kernel}: {each.worst.chosen})"
+    return (
+        f"| {name} | {each.kernels} | {each.builds} | {each.tau:.2f} | {each.regret:.3f} "
+        f"| {each.gain:.3f} | {worst} | {100 * each.covered:.0f} % | {each.error:.3f} |"
+    )
+
+
+def _stability(judgement: Judgement) -> str:
+    parts: list[str] = []
+    for place, name in enumerate(GRID):
+        seen = sorted({setting[place] for setting in judgement.settings.values()})
+        parts.append(f"{name} {' or '.join(f'{value:g}' for value in seen)}")
+    return f"With one kernel left out: {', '.join(parts)}."
+
+
+def _table(scores: Sequence[Score]) -> list[str]:
+    rows = [
+        "| kernel | builds | tau | chosen | predicted | measured | best | regret | covered |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for s in sorted(scores, key=lambda s: s.group.name):
+        predicted = "1.00"
+        if s.chosen in s.gains:
+            typical, least, most = s.gains[s.chosen]
+            predicted = f"{typical:.2f} ({least:.2f}-{most:.2f})"
+        rows.append(
+            f"| {s.group.name} | {len(s.group.builds)} | {s.tau:.2f} | {s.chosen} | {predicted} "
+            f"| {s.gain:.3f} | {s.best} | {s.regret:.3f} | {s.covered}/{len(s.gains)} |"
+        )
+    return rows
+
+
+def to_json(judgement: Judgement) -> dict[str, Any]:
+    """Means and, by kernel, every build's predicted and measured speed-up."""
+    return {
+        "means": {name: _total(each) for name, each in judgement.rows()},
+        "constants": dict(zip(GRID, judgement.fitted, strict=True)),
+        "kernels": [_score(s, judgement.settings[s.group.kernel]) for s in judgement.every],
+        "binary": [_choice(s) for s in judgement.binary],
+    }
+
+
+def _total(each: Total) -> dict[str, Any]:
+    return {
+        "kernels": each.kernels,
+        "builds": each.builds,
+        "tau": round(each.tau, 3),
+        "regret": round(each.regret, 4),
+        "gain": round(each.gain, 4),
+        "worst_choice": round(each.worst.gain, 4),
+        "worst_kernel": each.worst.group.kernel,
+        "covered": round(each.covered, 3),
+        "error": round(each.error, 4),
+    }
+
+
+def _choice(score: Score) -> dict[str, Any]:
+    return {
+        "kernel": score.group.kernel,
+        "session": score.group.session,
+        "tau": round(score.tau, 3),
+        "regret": round(score.regret, 4),
+        "gain": round(score.gain, 4),
+        "chosen": score.chosen,
+        "best": score.best,
+    }
+
+
+def _score(score: Score, setting: Setting) -> dict[str, Any]:
+    default = score.group.builds[0].milliseconds
+    times = {b.variant: default / b.milliseconds for b in score.group.builds}
+    return _choice(score) | {
+        "constants": dict(zip(GRID, setting, strict=True)),
+        "variants": {
+            name: {
+                "predicted": [round(each, 3) for each in gains],
+                "measured": round(times[name], 4),
+            }
+            for name, gains in score.gains.items()
+        },
+    }

@@ -1,0 +1,163 @@
+"""Cycles of an SM for a kernel at a residency, under one assumption about locality.
+
+With N warps resident the SM needs, for N warps' work, at least the time T of one warp alone, and at
+least N times one warp's demand on each pipe; near the point where the two meet neither is reached:
+
+    busy(N)   = N * (sum over pipes of demand^q)^(1/q)
+    cycles(N) = (T^p + busy(N)^p)^(1/p)
+
+so the gain of more warps fades as pipes fill. L1 is what shared memory leaves of unified memory.
+Local memory and lines that a warp comes back to after a wait stay in it while the footprint of all
+resident warps is small against it: hits = 1 / (1 + (footprint / (c * L1))^2). Spill stores are
+written through to L2 for the most part. The constants stand in `machine/data/timing.toml`, those of
+the group `model` fitted by `bench/judge.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from regdem.machine import Occupancy, limits
+from regdem.machine.timing import Timing
+from regdem.predict.locality import Locality
+from regdem.predict.summary import Summary
+
+_SCHEDULED = (
+    "alu", "fma", "imad", "imad_wide", "half", "fp64", "mufu", "convert", "mma", "uniform",
+)  # fmt: skip
+_SPECIAL = ("constant", "shuffle")
+_FAR = ("load", "gather", "store", "atomic")
+CALIBRATED = ("issue", "l1", "l2", "dram")
+"""Pipes whose demand a profile can correct."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Under one assumption: cycles for the resident warps' work, one warp's alone, the cycles each
+    pipe is kept busy, and those that the warp waits, by cause."""
+
+    warps: int
+    cycles: float
+    warp_cycles: float
+    loads: Mapping[str, float]
+    stalls: Mapping[str, float]
+
+    @property
+    def busiest(self) -> str:
+        """The pipe with the greatest load."""
+        return max(self.loads, key=lambda pipe: self.loads[pipe])
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Factors on a warp's time and on pipes' demands, learned from a profile; 1 where absent."""
+
+    time: float = 1.0
+    pipes: Mapping[str, float] | None = None
+
+    def of(self, pipe: str) -> float:
+        """The factor of a pipe."""
+        return (self.pipes or {}).get(pipe, 1.0)
+
+
+def l1_left(residency: Occupancy, arch: str, machine: Timing) -> int:
+    """Bytes that shared memory leaves to L1: the carve-out is the least that holds all blocks."""
+    used = residency.active_blocks * residency.allocated_shared_bytes_per_block
+    sizes = limits(arch).carveouts_bytes
+    carveout = next((size for size in sizes if size >= used), sizes[-1])
+    return max(0, machine.l1_and_shared_bytes - carveout)
+
+
+def case(
+    summary: Summary,
+    warps: int,
+    l1_bytes: int,
+    locality: Locality,
+    machine: Timing,
+    correction: Correction | None = None,
+) -> Case:
+    """The case of `warps` resident warps with `l1_bytes` of L1."""
+    correction = correction or Correction()
+    known, constants = machine.latency, machine.model
+    near = locality.l1 * (l1_bytes / machine.l1_and_shared_bytes) ** constants["l1_exponent"]
+    gathered = near
+    if locality.crowd_bytes:
+        gathered *= min(1.0, l1_bytes / warps / locality.crowd_bytes)
+    kept = _kept(summary, warps, l1_bytes, constants["local_capacity"])
+    loads, gathers = summary.of("load").instructions, summary.of("gather").instructions
+    hit = near if not gathers else (near * loads + gathered * gathers) / (loads + gathers)
+    beyond = (1.0 - locality.dram) * known["l2"] + locality.dram * known["dram"]
+    latency = hit * known["l1"] + (1.0 - hit) * beyond
+    local = kept * known["local"] + (1.0 - kept) * known["l2"]
+    time = summary.time(latency, local)
+    demands = _demands(summary, locality, machine, near, gathered, kept)
+    busy = {k: v * warps * correction.of(k) for k, v in demands.items()}
+    alone = time.cycles * correction.time
+    return Case(
+        warps=warps,
+        cycles=soft_max((alone, pipe_cycles(busy, machine)), constants["softness"]),
+        warp_cycles=alone,
+        loads=busy,
+        stalls={k: v * correction.time for k, v in time.lost.items()},
+    )
+
+
+def pipe_cycles(busy: Mapping[str, float], machine: Timing) -> float:
+    """The time all pipes together take."""
+    return soft_max(tuple(busy.values()), machine.model["pipe_softness"])
+
+
+def soft_max(values: tuple[float, ...], power: float) -> float:
+    """At least the greatest; more where several are alike."""
+    top = max(values, default=0.0)
+    if top <= 0.0:
+        return 0.0
+    return top * sum((value / top) ** power for value in values) ** (1.0 / power)
+
+
+def _kept(summary: Summary, warps: int, l1_bytes: int, capacity: float) -> float:
+    """Share of local accesses, and of lines come back to, that are still in L1."""
+    footprint = warps * (32 * summary.local_bytes + summary.reused_bytes)
+    if footprint == 0:
+        return 1.0
+    return 1.0 / (1.0 + (footprint / max(1.0, capacity * l1_bytes)) ** 2)
+
+
+def _demands(
+    summary: Summary,
+    locality: Locality,
+    machine: Timing,
+    near: float,
+    gathered: float,
+    kept: float,
+) -> dict[str, float]:
+    """Cycles of the SM that one warp's work keeps each pipe busy."""
+    rate, constants = machine.rate, machine.model
+    conflicts = constants["bank_conflict_cycles"] * summary.conflicts
+    found = {"issue": (summary.instructions + conflicts) / rate["issue"]}
+    for pipe in _SCHEDULED:
+        if pipe in summary.pipes:
+            found[pipe] = summary.pipes[pipe] / rate[pipe]
+    if "imad_wide" in found:
+        found["imad"] = found.get("imad", 0.0) + found.pop("imad_wide")
+    local_load, local_store = summary.of("local_load"), summary.of("local_store")
+    spills = local_load.instructions + local_store.instructions
+    accesses = sum(summary.of(kind).instructions for kind in (*_FAR, "shared"))
+    accesses += constants["local_slots"] * spills
+    accesses += sum(summary.pipes.get(pipe, 0.0) for pipe in _SPECIAL)
+    found["memory"] = accesses / rate["memory"]
+    load, gather = summary.of("load"), summary.of("gather")
+    wavefronts = sum(each.wavefronts for each in summary.traffic.values())
+    wavefronts += (locality.gather - 1.0) * gather.wavefronts
+    found["l1"] = wavefronts / rate["wavefront"]
+    again = (load.repeated_bytes + gather.repeated_bytes) * (1.0 - kept)
+    read = (load.sector_bytes + again) * (1.0 - near)
+    read += locality.gather * gather.sector_bytes * (1.0 - gathered)
+    written = summary.of("store").sector_bytes
+    spilled = local_load.sector_bytes * (1.0 - kept)
+    spilled += local_store.sector_bytes * max(constants["store_through"], 1.0 - kept)
+    moved = read + written + summary.of("atomic").sector_bytes + spilled
+    found["l2"] = moved / machine.l2_bytes_per_cycle
+    found["dram"] = (read + written) * locality.dram / machine.dram_bytes_per_cycle
+    return found
