@@ -45,9 +45,25 @@ from regdem.transform.candidates import (
     used_registers,
 )
 from regdem.transform.colour import Colouring, colour
-from regdem.transform.gaps import Choice, Value, choose_gaps, gaps_of, share_slots, values_of
+from regdem.transform.gaps import (
+    Choice,
+    Value,
+    choose_gaps,
+    gaps_of,
+    settled,
+    share_slots,
+    values_of,
+)
 from regdem.transform.hazards import repair
-from regdem.transform.recompute import copy_of, recomputable
+from regdem.transform.paper import (
+    ELIMINATE,
+    RESCHEDULE,
+    SUBSTITUTE,
+    free_registers,
+    substituted,
+    unreduced,
+)
+from regdem.transform.recompute import copy_of, recomputable, recomputable_from_inputs
 from regdem.transform.rename import rename
 from regdem.transform.slots import (
     SCRATCH_REGISTERS,
@@ -70,7 +86,8 @@ class DemoteOptions:
     """What to reach and how.
 
     `registers`: registers per thread to reach. `threads`: threads per block of the launch.
-    `most_slots`: slots per thread that fit at the target occupancy.
+    `most_slots`: slots per thread that fit at the target occupancy. `paper_passes`: of the paper's
+    orders (`transform/paper.py`).
     """
 
     registers: int
@@ -78,6 +95,7 @@ class DemoteOptions:
     most_slots: int
     order: str = "live-range"
     rematerialise: bool = True
+    paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
 @dataclass(frozen=True)
@@ -207,7 +225,10 @@ def _by_live_range(
     kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
 ) -> Rewrite:
     found = webs(program, live)
-    ways = recomputable(program, found, pairs=True) if options.rematerialise else {}
+    ways: dict[int, int] = {}
+    if options.rematerialise:
+        ways = recomputable_from_inputs(program, live, found)
+        ways |= recomputable(program, found, pairs=True)
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
@@ -217,8 +238,10 @@ def _by_live_range(
             target = limit - 1 - slack
             gaps = gaps_of(program, live, values, pressure > target)
             chosen = choose_gaps(values, gaps, pressure, target, 4 * options.most_slots)
+            chosen = None if chosen is None else settled(live, chosen)
             if chosen is not None and share_slots(chosen)[1] > options.most_slots:
                 chosen = choose_gaps(values, gaps, pressure, target, options.most_slots)
+                chosen = None if chosen is None else settled(live, chosen)
             if chosen is None:
                 unbounded = choose_gaps(values, gaps, pressure, target, 2 * len(values))
                 tried.append(
@@ -329,6 +352,9 @@ def _insert(
         (item, place(program, live, item.access, item.away, store=item.definition is None))
         for item in items
     ]
+    if options.order != "live-range" and ELIMINATE not in options.paper_passes:
+        for item, placement in placed:
+            unreduced(program, live, item.access, item.away, placement)
     if room is not None:
         for item, placement in placed:
             sink(program, live, item.access, placement, item.away, room)
@@ -378,23 +404,27 @@ def _by_register(
             break
         whole = webs(program, live, sum(1 << r for r in used)).webs
         by_register = {w.register: w for w in whole}
+        accesses = [
+            access_of(
+                by_register[r],
+                occupied_instructions(by_register[r], len(program)),
+                touched_by_calls=bool((touched >> r) & 1),
+            )
+            for r in picked
+        ]
+        still = sum(1 << r for r in used if r not in picked)
+        room = free_registers(program, live, still, accesses, limit)
+        substitutes = SUBSTITUTE in options.paper_passes
         values = [
             _Item(
-                access_of(
-                    by_register[r],
-                    occupied_instructions(by_register[r], len(program)),
-                    touched_by_calls=bool((touched >> r) & 1),
-                ),
-                slot,
-                slot,
-                None,
-                hot,
+                access, slot, slot, None, substituted(program, access, room) if substitutes else hot
             )
-            for slot, r in enumerate(picked)
+            for slot, access in enumerate(accesses)
         ]
-        spilled = _insert(kernel, program, live, values, len(picked), None, options)
+        moves = room if RESCHEDULE in options.paper_passes else None
+        spilled = _insert(kernel, program, live, values, len(picked), moves, options)
         new_live = liveness(spilled.edited.program)
-        kept = sum(1 << r for r in used if r not in picked) | (1 << address)
+        kept = still | (1 << address)
         new_webs = webs(spilled.edited.program, new_live, kept)
         colouring = colour(new_webs, limit, distinct=kept & ~(1 << STACK_POINTER))
         if colouring.failed < 0:

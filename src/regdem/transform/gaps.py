@@ -26,13 +26,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regdem.analysis.bits import FILE_MASK
 from regdem.analysis.liveness import Liveness
 from regdem.analysis.webs import STACK_POINTER, Web, Webs
+from regdem.isa.decoded import RegisterFile
 from regdem.program.loops import block_weights
 from regdem.program.program import Program
 from regdem.transform.candidates import (
@@ -344,6 +346,28 @@ def _kept(
         mask = away.setdefault(gap.value, np.zeros(len(current), dtype=np.bool_))
         mask[gap.places] = True
     return [Choice(values[number], mask) for number, mask in sorted(away.items())]
+
+
+def settled(live: Liveness, chosen: Sequence[Choice]) -> list[Choice]:
+    """The choice with stores instead of recomputation where an input leaves its register, too."""
+    general = FILE_MASK[RegisterFile.GPR]
+    gone = [
+        (sum(1 << web.register for web in choice.value.webs), choice.value.occupied)
+        for choice in chosen
+    ]
+    result: list[Choice] = []
+    for k, choice in enumerate(chosen):
+        value = choice.value
+        if value.definition is not None:
+            inputs = live.uses[value.definition] & general
+            if any(
+                inputs & mask and (occupied & value.occupied).any()
+                for j, (mask, occupied) in enumerate(gone)
+                if j != k
+            ):
+                choice = Choice(replace(value, definition=None), choice.away)
+        result.append(choice)
+    return result
 
 
 def share_slots(chosen: Sequence[Choice]) -> tuple[dict[int, int], int]:
