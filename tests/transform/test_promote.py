@@ -48,7 +48,7 @@ def test_whole_frame_moves_and_is_proved(cubin: Cubin, name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "slots"), [("single", 5), ("dynamic", 3), ("dynamic", 8)])
+@pytest.mark.parametrize(("name", "slots"), [("dynamic", 7), ("dynamic", 8), ("twice", 12)])
 def test_part_of_the_frame_moves_hottest_first(cubin: Cubin, name: str, slots: int) -> None:
     done, new, verdict = run(cubin, name, PromoteOptions(THREADS, slots))
     assert not verdict.findings

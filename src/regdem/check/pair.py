@@ -190,7 +190,7 @@ def _check_dataflow(
         Side(
             second.view,
             _keys(second, returns[1], slots.words),
-            _anchors_of_rewritten(second, returns[1], slots),
+            _anchors_of_rewritten(second, returns[1], slots, local_may_go=bool(private)),
         ),
     )
     findings = _unmatched(first, second, alignment)
@@ -252,13 +252,9 @@ def _slot_place(slot: int) -> int:
 
 
 def _promoted(first: Program, second: Program) -> dict[int, tuple[int, ...]]:
-    """Private local accesses of the original that the rewritten program may lack."""
-    private = private_words(first.view, first.graph)
-    kept = [i for i, memory in enumerate(second.view.memory) if memory == "local"]
-    if len(kept) == sum(memory == "local" for memory in first.view.memory):
-        return {}
-    still = {second.view.low[j] >> 40 for j in kept}
-    return {i: words for i, words in private.items() if first.view.low[i] >> 40 not in still}
+    """Private local accesses of the original, if the rewritten program has fewer of them."""
+    before, after = (p.view.memory.count("local") for p in (first, second))
+    return private_words(first.view, first.graph) if after < before else {}
 
 
 def _keys(
@@ -281,15 +277,27 @@ def _anchors_of_original(
     ]
 
 
-def _anchors_of_rewritten(second: Program, returns: ReturnAddresses, slots: SlotMap) -> list[bool]:
+def _anchors_of_rewritten(
+    second: Program, returns: ReturnAddresses, slots: SlotMap, *, local_may_go: bool
+) -> list[bool]:
+    """Where private accesses of the original may be gone, those left are matched by their text."""
     return [
-        j in returns.call_of or not may_be_inserted(slots.words, second.view, j)
+        j in returns.call_of
+        or not (
+            may_be_inserted(slots.words, second.view, j)
+            or (local_may_go and second.view.memory[j] == "local")
+        )
         for j in range(len(second.view))
     ]
 
 
 def _unmatched(first: Program, second: Program, alignment: Alignment) -> list[Finding]:
     name = second.kernel.name
+    lost = list(alignment.unmatched_rewritten)
+    if not lost and not alignment.unmatched_original:
+        matched = {j for _, j in alignment.pairs}
+        local = [j for j, memory in enumerate(second.view.memory) if memory == "local"]
+        lost = [j for j in local if j not in matched]
     findings = [
         Finding(
             "missing_instruction",
@@ -306,7 +314,7 @@ def _unmatched(first: Program, second: Program, alignment: Alignment) -> list[Fi
             16 * j,
             f"{second.view.name[j]} is neither the original's nor of a kind that may be inserted",
         )
-        for j in alignment.unmatched_rewritten[:5]
+        for j in lost[:5]
     ]
     return findings
 

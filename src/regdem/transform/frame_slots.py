@@ -9,8 +9,8 @@ place within the row, so that a 64-bit access stays one instruction. Single word
 with a second wavefront; the width is the one whose accesses, weighted by loops, keep the memory
 pipe busy for the shorter time.
 
-What one access reaches moves together or stays, and so does all of a word of the frame. Where not
-all fits, the hottest move.
+What one access reaches moves together or stays. Where not all fits, the hottest per slot and length
+move first.
 """
 
 from __future__ import annotations
@@ -162,21 +162,21 @@ def plan_slots(program: Program, frame: Frame, barred: frozenset[int], most_slot
     ranges = frame_ranges(program, frame)
 
     def heat(group: Sequence[FrameRange]) -> float:
-        return sum(weight[i] for each in group for i, _ in each.words) / len(group)
+        """Accesses for each point of a slot that the group takes."""
+        accesses = sum(weight[i] for each in group for i, _ in each.words)
+        return accesses / sum(each.points.bit_count() for each in group)
 
     def first_point(group: Sequence[FrameRange]) -> int:
         return min((each.points & -each.points).bit_length() for each in group)
 
-    if not barred:
-        # By their beginnings, ranges of straight code need the fewest slots.
-        groups = sorted(_groups(ranges, frame, by_word=False), key=first_point)
-        found = _place(groups, frame, row, most_slots)
-        if len(found.moved) == len(frame.accesses):
-            return found
-    groups = _groups(ranges, frame, by_word=True)
+    groups = _groups(ranges, frame)
     groups = [g for g in groups if not any(i in barred for each in g for i, _ in each.words)]
-    groups.sort(key=lambda g: (-heat(g), first_point(g), g[0].place_bytes))
-    return _place(groups, frame, row, most_slots)
+    # By their beginnings, ranges of straight code need the fewest slots.
+    found = _place(sorted(groups, key=first_point), frame, row, most_slots)
+    if len(found.ranges) < sum(map(len, groups)):
+        groups.sort(key=lambda g: (-heat(g), first_point(g), g[0].place_bytes))
+        found = _place(groups, frame, row, most_slots)
+    return found
 
 
 def _place(
@@ -222,11 +222,8 @@ def by_row(access: FrameAccess, per_row: int) -> list[list[int]]:
     return parts
 
 
-def _groups(ranges: Sequence[FrameRange], frame: Frame, *, by_word: bool) -> list[list[FrameRange]]:
-    """What moves together: ranges that an access reaches together; `by_word`: those of a word.
-
-    A word of the frame moves as a whole, so that what stays can be told by its offset.
-    """
+def _groups(ranges: Sequence[FrameRange], frame: Frame) -> list[list[FrameRange]]:
+    """Ranges that some access reaches together, transitively."""
     owner = {word: n for n, each in enumerate(ranges) for word in each.words}
     parent = list(range(len(ranges)))
 
@@ -236,10 +233,6 @@ def _groups(ranges: Sequence[FrameRange], frame: Frame, *, by_word: bool) -> lis
             n = parent[n]
         return n
 
-    first_of: dict[int, int] = {}
-    for n, each in enumerate(ranges):
-        if by_word:
-            parent[find(n)] = find(first_of.setdefault(each.place_bytes, n))
     for access in frame.accesses:
         first = find(owner[access.instruction, 0])
         for k in range(1, access.words):
