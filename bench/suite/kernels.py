@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from bench.suite.dynamic import DYNAMIC
 from bench.suite.others import OTHERS
 from bench.suite.paper import PAPER
 from bench.suite.physics import PHYSICS
@@ -11,7 +12,7 @@ from bench.suite.spec import KernelSpec
 from bench.suite.ten import TEN
 from bench.suite.triton import TRITON
 
-ALL: tuple[KernelSpec, ...] = (*TEN, *PAPER, *PHYSICS, *OTHERS, *TRITON)
+ALL: tuple[KernelSpec, ...] = (*TEN, *PAPER, *PHYSICS, *OTHERS, *DYNAMIC, *TRITON)
 
 
 def find_spec(name: str) -> KernelSpec:
