@@ -10,7 +10,7 @@ of builds takes seconds for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -151,13 +151,22 @@ def _summarise(
     return summary_of(name, arch, program, trip_count)
 
 
-def summary_of(name: str, arch: str, program: Program, trip_count: float = 10.0) -> Summary:
-    """The same, of a program that is there already; without a frame."""
+def summary_of(
+    name: str,
+    arch: str,
+    program: Program,
+    trip_count: float = 10.0,
+    weights: Sequence[float] | None = None,
+) -> Summary:
+    """The same, of a program that is there already; without a frame.
+
+    `weights`: executions of each block, where the caller knows better than `trip_count`.
+    """
     machine = timing(arch)
     forms = forms_of(program.code)
     use = memory_use(program)
     seen = use.accesses
-    weights = executions(program, trip_count)
+    weights = executions(program, trip_count) if weights is None else weights
     block_of: list[int] = program.block_of.tolist()
     weight = [weights[b] for b in block_of]
     pipes: dict[str, float] = {}
