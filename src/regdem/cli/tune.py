@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regdem.cli.options import KernelPattern, arch_option, debug_option, kernel_option
+from regdem.cli.options import (
+    KernelPattern,
+    arch_option,
+    compile_options,
+    debug_option,
+    kernel_option,
+)
 from regdem.cli.output import Output, input_entry, note, write_atomically
 from regdem.errors import UsageError
 
@@ -74,6 +80,8 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
 @click.option("--prepare-only", is_flag=True, help="Make the variants; needs no GPU.")
 @click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: CPUs.")
 @arch_option()
+@compile_options
+@click.option("--ptx", metavar="PTX", help="PTX of a cubin's kernel, for base builds.")
 @click.option(
     "--format", "format_name", type=click.Choice(["text", "json", "html"]), default="text",
     show_default=True, help="Format of the report on stdout.",
@@ -97,10 +105,12 @@ def command(
     prepare_only: bool,
     jobs: int | None,
     arch: str | None,
+    compile_options: tuple[str, ...],
+    ptx: str | None,
     format_name: str,
 ) -> int:
     """Measure proved variants of a kernel of FILE and write the fastest."""
-    from regdem.tune.tuner import Choices, tune
+    from regdem.tune.tuner import Building, Choices, tune
 
     if file is None and folder is None:
         raise UsageError("there is nothing to tune", hint="give FILE, or --out of a prepared one")
@@ -125,7 +135,7 @@ def command(
         gpus=gpus,
         choices=choices,
         prepare_only=prepare_only,
-        arch=arch,
+        building=Building(arch, compile_options, ptx),
         progress=note,
     )
     return _finish(result, out, where, format_name)

@@ -111,6 +111,7 @@ def made_of(outcome: Outcome, original: Prediction, cubin: bytes) -> Made:
         }
     details["method"] = outcome.done.rewrite.method if outcome.done else "compile"
     if outcome.done is not None:
+        details["rematerialised"] = len(outcome.done.rewrite.rematerialised)
         details["checks"] = dict(outcome.done.verdict.checks)
     predicted = gain(original, outcome.prediction) if outcome.prediction else None
     if predicted is not None and not all(map(math.isfinite, predicted)):

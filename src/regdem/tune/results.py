@@ -18,6 +18,8 @@ from typing import Any, Literal, Protocol
 
 Status = Literal["identical", "different", "failed"]
 CONFIDENCE = 0.95
+LEAST_NOISE = 0.005
+"""Gains below half a percent count as noise even where the original repeats better than that."""
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -71,7 +73,7 @@ class Comparison:
     @property
     def is_faster(self) -> bool:
         """Whether the variant beats the original by more than the noise."""
-        return self.low > 1 + self.noise
+        return self.low > 1 + max(self.noise, LEAST_NOISE)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""

@@ -111,7 +111,8 @@ class Store:
             hint="give another folder, or remove this file to start anew",
         )
 
-    def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
         with self._guard:
             try:
                 return self._base.execute(query, values).fetchall()
@@ -143,7 +144,7 @@ class Store:
 
     def made(self, making: str) -> dict[str, Made]:
         """Variants made so far, by name, in the order of their making; without damaged ones."""
-        rows = self._all("select row from made where making = ? order by position", making)
+        rows = self.rows("select row from made where making = ? order by position", making)
         found: dict[str, Made] = {}
         for (text,) in rows:
             value: dict[str, Any] = json.loads(text)
@@ -164,9 +165,9 @@ class Store:
 
     def is_complete(self, making: str) -> bool:
         """Whether every variant has been made, and none of their files is lost."""
-        if not self._all("select 1 from complete where making = ?", making):
+        if not self.rows("select 1 from complete where making = ?", making):
             return False
-        (count,) = self._all("select count(*) from made where making = ?", making)[0]
+        (count,) = self.rows("select count(*) from made where making = ?", making)[0]
         return count == len(self.made(making))
 
     # --- measurements ---------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Store:
 
     def measured(self, key: str, limit_s: float) -> Measurement | None:
         """A measurement of that key; a failure counts only if it had as much time as now."""
-        rows = self._all("select row, limit_s from measured where key = ?", key)
+        rows = self.rows("select row, limit_s from measured where key = ?", key)
         if not rows:
             return None
         value = Measurement.from_dict(json.loads(rows[0][0]))
@@ -190,7 +191,7 @@ class Store:
 
     def compared(self, key: str) -> dict[str, list[float]] | None:
         """Times of a final session of that key."""
-        rows = self._all("select row from compared where key = ?", key)
+        rows = self.rows("select row from compared where key = ?", key)
         return json.loads(rows[0][0]) if rows else None
 
 

@@ -34,7 +34,7 @@ from regdem.tune.outcome import FINALISTS, Final, Row, TuneResult
 from regdem.tune.process import GpuProcess, Settings
 from regdem.tune.results import Comparison, Device, Measurement, Opened
 from regdem.tune.store import Store, key_of, sha256
-from regdem.tune.tuning import Choices, Tuning, open_tuning, resume_tuning, save_tuning
+from regdem.tune.tuning import Building, Choices, Tuning, open_tuning, resume_tuning, save_tuning
 from regdem.tune.workshop import make_all
 
 METHOD = 1
@@ -53,7 +53,7 @@ def tune(
     executor: Executor | None = None,
     devices: Sequence[Device] | None = None,
     prepare_only: bool = False,
-    arch: str | None = None,
+    building: Building | None = None,
     progress: Progress | None = None,
 ) -> TuneResult:
     """Makes, proves and measures variants of one kernel; the evidence is in the folder `out`.
@@ -61,7 +61,8 @@ def tune(
     path: a cubin, a file that holds cubins, or a `.cu` or `.ptx` source; None: what `out` was
     prepared for. launch: a launch file or `module.py:function`. executor: any
     `concurrent.futures.Executor` for the CPU side; None: processes of this machine. devices: what
-    measures, in place of the GPUs numbered in `gpus`. prepare_only: no GPU is used.
+    measures, in place of the GPUs numbered in `gpus`. prepare_only: no GPU is used. building: how
+    sources are compiled, and the PTX of a cubin, from which base builds are made as from a source.
 
     Raises RegdemError with code `no_gpu` without a GPU, `launch_failed` where the unmodified
     kernel can't be run, InputError for a launch that does not fit, UsageError.
@@ -73,7 +74,7 @@ def tune(
     elif launch is None:
         raise UsageError("nothing says how the kernel is launched", hint="give --launch")
     else:
-        tuning = open_tuning(os.fspath(path), launch, kernel, choices, arch)
+        tuning = open_tuning(os.fspath(path), launch, kernel, choices, building)
     say = progress or _silent
     with ExitStack() as stack:
         # Processes that are forked should be there before this one has threads.
@@ -167,7 +168,7 @@ class _Run:
             for made in known.values():
                 add(made)
             return
-        if tuning.original.name == "default" and tuning.source is None:
+        if tuning.needs_source and tuning.source is None:
             raise UsageError(
                 "not all variants were made",
                 file=str(store.folder),
@@ -180,7 +181,8 @@ class _Run:
             if made.name not in known:
                 store.put_made(tuning.making, made, count)
             count += 1
-            self.say(f"made {made.name}: {describe_made(made)}")
+            done = "made" if made.is_usable else "not made"
+            self.say(f"{done} {made.name}: {describe_made(made)}")
             add(made)
 
         make_all(tuning.order, self.executor, known, keep)
@@ -225,15 +227,23 @@ class _Run:
                 f"the same outputs twice on {first.seeds} sets of inputs"
             )
             while (made := board.take()) is not None:
-                assert made.cubin is not None
-                measurement = device.measure(made.name, made.cubin)
-                if not board.is_stopped:
-                    limit_s = self.tuning.choices.limit_s
-                    self.store.put_measured(self._key(made), made.name, limit_s, measurement)
+                measurement = self._measure(device, board, made)
                 if board.record(made.name, measurement):
                     self.say(f"{device.label}: {made.name}: {describe_measurement(measurement)}")
         except BaseException as error:  # goes on in the main thread
             board.stop(error)
+
+    def _measure(self, device: Device, board: Board, made: Made) -> Measurement:
+        """Measures a variant, unless one with the same bytes has been; keeps what comes of it."""
+        key, limit_s = self._key(made), self.tuning.choices.limit_s
+        known = self.store.measured(key, limit_s)
+        if known is not None:
+            return known
+        assert made.cubin is not None
+        measurement = device.measure(made.name, made.cubin)
+        if not board.is_stopped:  # the end of everything is no failure of this variant
+            self.store.put_measured(key, made.name, limit_s, measurement)
+        return measurement
 
     def _offer(self, board: Board, made: Made) -> None:
         if board.error is not None:
@@ -335,4 +345,4 @@ def describe_measurement(measurement: Measurement) -> str:
     )
 
 
-__all__ = ["Choices", "RegdemError", "TuneResult", "tune"]
+__all__ = ["Building", "Choices", "RegdemError", "TuneResult", "tune"]

@@ -55,6 +55,15 @@ class Choices:
 
 
 @dataclass(frozen=True)
+class Building:
+    """How base builds are made: architecture, further compiler options, the PTX of a cubin."""
+
+    arch: str | None = None
+    options: tuple[str, ...] = ()
+    ptx: str | None = None
+
+
+@dataclass(frozen=True)
 class Tuning:
     """One kernel to tune. `making` and `launch_sha256` are the keys under which results are kept.
 
@@ -71,6 +80,8 @@ class Tuning:
     making: str
     launch_sha256: str
     choices: Choices
+    needs_source: bool
+    """Variants are made from builds of a source, whether or not it is here."""
 
     @property
     def kernel(self) -> str:
@@ -98,6 +109,7 @@ class Tuning:
             "input": {"path": self.path, "sha256": self.input_sha256},
             "kernel": self.kernel,
             "reference": self.original.name,
+            "from_source": self.needs_source,
             "making": self.making,
             "effort": self.choices.effort,
             "paper": self.choices.paper,
@@ -112,22 +124,28 @@ def _request(problem: Problem) -> Request:
 
 
 def open_tuning(
-    path: str, launch: str, kernel: str | None, choices: Choices, arch: str | None = None
+    path: str, launch: str, kernel: str | None, choices: Choices, building: Building | None = None
 ) -> Tuning:
     """Finds the kernel and its launch. `kernel`: a name or regular expression; None: the only one.
 
     Raises InputError, UsageError or UnsupportedError, before anything is written.
     """
     launched = open_launch(launch)
+    how = building or Building()
     if Path(path).suffix in SOURCES and Path(path).is_file():
-        source = source_of(path, arch)
+        if how.ptx is not None:
+            raise UsageError("a source is compiled; PTX goes with a cubin", file=path)
+        source = source_of(path, how.arch, how.options)
         name = _pick({each: demangle(each) for each in source.kernels}, kernel, path)
         data = source.build({name: Directives()}, name)
         original = Base(DEFAULT, name, data, directives=Directives())
         digest = _digest(Path(path))
     else:
+        original = _compiled(path, kernel, how.arch)
         source = None
-        original = _compiled(path, kernel, arch)
+        if how.ptx is not None:
+            source = source_of(how.ptx, original.code().arch, how.options)
+            _pick({each: each for each in source.kernels}, original.kernel, how.ptx)
         digest = _digest(Path(path)) or sha256(original.data)
     return _tuning(path, digest, original, source, launched, choices)
 
@@ -192,6 +210,7 @@ def _tuning(
     launched: LaunchSource,
     choices: Choices,
     making: str | None = None,
+    needs_source: bool = False,
 ) -> Tuning:
     kernel = original.code()
     problem = launched.problem(0)
@@ -209,6 +228,7 @@ def _tuning(
         making or _making(original, source, kernel, problem, choices),
         launched.sha256(seeds),
         choices,
+        needs_source or source is not None,
     )
 
 
@@ -216,7 +236,7 @@ def _making(
     original: Base, source: Source | None, kernel: Kernel, problem: Problem, choices: Choices
 ) -> str:
     """The key of all that decides which variants there are and what they are."""
-    text = "" if source is None else sha256(source.ptx.encode())
+    text = None if source is None else [source.ptx, source.arch, *source.options]
     return key_of(
         sha256(original.data), text, kernel.name, problem.block, problem.dynamic_shared_bytes,
         problem.blocks, choices.trip_count, choices.effort, choices.paper, code_fingerprint(),
@@ -241,6 +261,7 @@ def resume_tuning(folder: Path, choices: Choices, launch: str | None = None) -> 
         kernel, reference = str(value["kernel"]), str(value["reference"])
         digest, path = str(value["input"]["sha256"]), str(value["input"]["path"])
         making, saved = str(value["making"]), str(value["launch"])
+        needs_source = bool(value["from_source"])
         choices = Choices(
             choices.rounds,
             choices.seeds,
@@ -263,4 +284,4 @@ def resume_tuning(folder: Path, choices: Choices, launch: str | None = None) -> 
     Cubin.parse(data, str(folder / ORIGINAL_NAME)).kernel(kernel)
     original = Base(reference, kernel, data, "input" if reference == INPUT else "nvcc")
     launched = open_launch(launch or str(folder / saved))
-    return _tuning(path, digest, original, None, launched, choices, making)
+    return _tuning(path, digest, original, None, launched, choices, making, needs_source)

@@ -20,15 +20,12 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
-from regdem.bases import EFFORTS, Base, Source, base_builds
+from regdem.bases import EFFORTS, Base, Source, base_builds, distinct
 from regdem.errors import RegdemError
 from regdem.predict.model import Prediction
 from regdem.rewrite import Request
 from regdem.tune.made import Made, Making, made_of, refused
 from regdem.variants import Job, Outcome, Survey, Surveyed, VariantSpec, Workload
-
-PROMOTED_BOUND = 0.5
-"""What promotion may save beyond the bound of its base, which still has the spills."""
 
 
 @dataclass(frozen=True)
@@ -62,27 +59,51 @@ def make_all(
     surveyed, unknown = _survey(order, bases, executor)
     original = surveyed[order.original.name].prediction
     for base in bases:
-        if base is not order.original:
-            made = _of_base(base, surveyed.get(base.name), original, unknown)
-            add(known.get(made.name, made))
-    rewrites, beyond = _rewrites(order, surveyed)
+        if base.name != order.original.name:
+            built = _of_base(base, surveyed.get(base.name), original, unknown)
+            add(known.get(built.name, built))
+        for alias in base.aliases:
+            spec = VariantSpec(alias, "build", base.code().registers_per_thread, base=base.name)
+            add(known.get(alias) or refused(spec, "same", f"the same code as {base.name}"))
+    first, following, beyond = _rewrites(order, surveyed)
     for spec in beyond:
         reason = f"beyond the {EFFORTS[order.effort].rewrites} rewrites of this effort"
         add(known.get(spec.name) or refused(spec, "skipped", reason))
     by_name = {base.name: base for base in bases}
-    to_make: list[Making] = []
-    for spec in rewrites:
-        if spec.name in known:
-            add(known[spec.name])
-            continue
-        job = Job(by_name[spec.base], order.request, spec, order.workload)
-        to_make.append(Making(job, original))
-    for making, result in run_each(to_make, executor):
-        if isinstance(result, Made):
-            add(result)
-        else:
-            why = f"{type(result).__name__}: {result}".rstrip(": ")
-            add(refused(making.job.spec, "internal_error", why))
+    made: dict[str, Made] = {}
+    for wave in (first, following):
+        to_make: list[Making] = []
+        for spec in wave:
+            one = known.get(spec.name) or _needless(spec, made)
+            if one is None:
+                job = Job(by_name[spec.base], order.request, spec, order.workload)
+                to_make.append(Making(job, original))
+                continue
+            made[spec.name] = one
+            add(one)
+        for making, result in run_each(to_make, executor):
+            one = _made(making, result)
+            made[one.name] = one
+            add(one)
+
+
+def _made(making: Making, result: Any) -> Made:
+    if isinstance(result, Made):
+        return result
+    why = f"{type(result).__name__}: {result}".rstrip(": ")
+    return refused(making.job.spec, "internal_error", why)
+
+
+def _needless(spec: VariantSpec, made: Mapping[str, Made]) -> Made | None:
+    """A variant without recomputed values, where the one with them recomputes nothing."""
+    first = made.get(spec.after)
+    if not spec.after or first is None:
+        return None
+    if not first.is_usable:
+        return refused(spec, "skipped", f"{first.name} was not made: {first.reason}")
+    if not first.details.get("rematerialised"):
+        return refused(spec, "same", f"{first.name} computes nothing again")
+    return None
 
 
 def _bases(order: Order) -> list[Base]:
@@ -97,7 +118,7 @@ def _bases(order: Order) -> list[Base]:
         jobs=order.jobs,
     )
     others = [base for base in built if base.name != order.original.name]
-    return [order.original, *others]
+    return distinct([order.original, *others])
 
 
 def _survey(
@@ -107,7 +128,11 @@ def _survey(
     effort = EFFORTS[order.effort]
     surveys = [
         Survey(
-            base, order.request, order.workload, effort, order.paper and base is order.original
+            base,
+            order.request,
+            order.workload,
+            effort,
+            order.paper and base.name == order.original.name,
         )
         for base in bases
         if base.is_built
@@ -117,7 +142,7 @@ def _survey(
     for survey, answer in run_each(surveys, executor):
         if isinstance(answer, Surveyed):
             found[survey.base.name] = answer
-        elif survey.base is order.original:
+        elif survey.base.name == order.original.name:
             raise answer
         else:
             unknown[survey.base.name] = answer
@@ -141,19 +166,21 @@ def _of_base(
 
 def _rewrites(
     order: Order, surveyed: Mapping[str, Surveyed]
-) -> tuple[list[VariantSpec], list[VariantSpec]]:
-    """Rewrites to make, the most promising first, and those beyond the effort's number."""
+) -> tuple[list[VariantSpec], list[VariantSpec], list[VariantSpec]]:
+    """Rewrites to make, the most promising first; those that follow from them (`spec.after`); and
+    those beyond the effort's number."""
 
     def bound(spec: VariantSpec) -> float:
-        cycles = surveyed[spec.base].bounds.get(spec.registers, 0.0)
-        return cycles * PROMOTED_BOUND if spec.kind == "promote" else cycles
+        return surveyed[spec.base].bounds.get(spec.name, 0.0)
 
     planned = [spec for base in surveyed.values() for spec in base.specs]
     planned.sort(key=bound)
     most = EFFORTS[order.effort].rewrites
-    paid = [spec for spec in planned if spec.candidates == "live-range"]
-    free = [spec for spec in planned if spec.candidates != "live-range"]
-    return [*paid[:most], *free], paid[most:]
+    paper = [spec for spec in planned if spec.candidates != "live-range"]
+    first = [spec for spec in planned if spec.candidates == "live-range" and not spec.after]
+    kept = {spec.name for spec in first[:most]}
+    following = [spec for spec in planned if spec.after in kept]
+    return [*first[:most], *paper], following, first[most:]
 
 
 def run_each(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[Any, Any]]:
