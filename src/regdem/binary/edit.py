@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from regdem.binary.cubin import Cubin
 
 _DEBUG_WITH_REGISTERS = (".debug_loc", ".debug_loclists", ".nv_debug_info_reg_sass")
+_CUDA_13_ABI = 0x41
 _ANNOTATIONS_PER_RECORD = 8000
 """A record's payload has a 16-bit size."""
 _RELOCATION_BYTES = {1: 4, 2: 8}
@@ -207,7 +208,8 @@ class _Edit:
                 error.kernel = error.kernel or self.kernel.name
                 raise
             records.append(moved)
-        if self.edit.new_annotations:
+        # Tools before CUDA 13 don't know the record.
+        if self.edit.new_annotations and self.source.header.ident[7] == _CUDA_13_ABI:
             records = _with_annotations(records, self.edit.new_annotations)
         self.contents[section.index] = pack_info(records)
 
@@ -360,7 +362,7 @@ class _Edit:
             before = anchor + 1
         name = f".nv.shared.{self.kernel.name}"
         kind = elf.SHT_NOBITS
-        if self.cubin.is_relocatable and self.source.header.ident[7] == 0x41:
+        if self.cubin.is_relocatable and self.source.header.ident[7] == _CUDA_13_ABI:
             kind = 0x7000000A
         return NewSection(name, size, before, anchor, self.text.index, kind)
 

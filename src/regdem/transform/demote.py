@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from regdem.analysis.forms import forms_of
 from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import (
     STACK_POINTER,
@@ -29,7 +30,7 @@ from regdem.analysis.webs import (
     webs,
 )
 from regdem.binary.edit import KernelEdit
-from regdem.binary.kernel import Kernel
+from regdem.binary.kernel import SPILL_ANNOTATION, Annotation, Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
 from regdem.isa.decode import decode
@@ -59,12 +60,14 @@ from regdem.transform.paper import (
     ELIMINATE,
     RESCHEDULE,
     SUBSTITUTE,
+    fallbacks,
     free_registers,
     substituted,
     unreduced,
 )
 from regdem.transform.recompute import copy_of, recomputable, recomputable_from_inputs
 from regdem.transform.rename import rename
+from regdem.transform.shortage import Shortage
 from regdem.transform.slots import (
     SCRATCH_REGISTERS,
     SlotLayout,
@@ -77,6 +80,8 @@ from regdem.transform.spill import Access, hoist, insertions, place, sink
 RESERVED_REGISTERS = 2
 """A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
 STATIC_SHARED_LIMIT_BYTES = 48 * 1024
+_ROUNDS = 12
+"""Times that a choice is made again with what colouring showed."""
 _ROUNDS = 12
 """Times that a choice is made again with what colouring showed."""
 
@@ -233,17 +238,19 @@ def _by_live_range(
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
     tried: list[str] = []
+    target = limit - 1  # one holds the slots' address
     for values in _value_sets(program, found, ways):
-        for slack in range(10):
-            target = limit - 1 - slack
-            gaps = gaps_of(program, live, values, pressure > target)
-            chosen = choose_gaps(values, gaps, pressure, target, 4 * options.most_slots)
+        shortage = Shortage(len(program), limit)
+        for _ in range(_ROUNDS):
+            crowd = pressure + shortage.lost
+            gaps = gaps_of(program, live, values, crowd > target)
+            chosen = choose_gaps(values, gaps, crowd, target, 4 * options.most_slots)
             chosen = None if chosen is None else settled(live, chosen)
             if chosen is not None and share_slots(chosen)[1] > options.most_slots:
-                chosen = choose_gaps(values, gaps, pressure, target, options.most_slots)
+                chosen = choose_gaps(values, gaps, crowd, target, options.most_slots)
                 chosen = None if chosen is None else settled(live, chosen)
             if chosen is None:
-                unbounded = choose_gaps(values, gaps, pressure, target, 2 * len(values))
+                unbounded = choose_gaps(values, gaps, crowd, target, 2 * len(values))
                 tried.append(
                     "no idle live ranges left"
                     if unbounded is None
@@ -253,19 +260,17 @@ def _by_live_range(
             evicted = sum(
                 (c.away * c.value.words for c in chosen), start=np.zeros(len(program), np.int32)
             )
-            free: list[int] = (target - pressure + evicted).tolist()
-            for room in (free, None):
-                spilled = _spill(kernel, program, live, chosen, room, options)
-                if spilled.slots > options.most_slots:
-                    break
-                new_live = liveness(spilled.edited.program, follow_guards=True)
-                new_webs = webs(spilled.edited.program, new_live)
-                colouring = colour(new_webs, limit)
-                if colouring.failed < 0:
-                    return _finish(kernel, spilled, new_webs, colouring, "live-range")
+            free = target - crowd + evicted
+            room = shortage.room(free)
+            spilled = _spill(kernel, program, live, chosen, room, options)
             if spilled.slots > options.most_slots:
                 tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
                 break
+            new_live = liveness(spilled.edited.program, follow_guards=True)
+            new_webs = webs(spilled.edited.program, new_live)
+            colouring = shortage.fit(spilled.edited, new_webs, free, room)
+            if colouring is not None:
+                return _finish(kernel, spilled, new_webs, colouring, "live-range")
             tried.append("tuples did not fit")
     raise UnsupportedError(
         f"{options.registers} registers can't be reached ({tried[-1]})",
@@ -413,22 +418,23 @@ def _by_register(
             for r in picked
         ]
         still = sum(1 << r for r in used if r not in picked)
-        room = free_registers(program, live, still, accesses, limit)
-        substitutes = SUBSTITUTE in options.paper_passes
-        values = [
-            _Item(
-                access, slot, slot, None, substituted(program, access, room) if substitutes else hot
-            )
-            for slot, access in enumerate(accesses)
-        ]
-        moves = room if RESCHEDULE in options.paper_passes else None
-        spilled = _insert(kernel, program, live, values, len(picked), moves, options)
-        new_live = liveness(spilled.edited.program)
         kept = still | (1 << address)
-        new_webs = webs(spilled.edited.program, new_live, kept)
-        colouring = colour(new_webs, limit, distinct=kept & ~(1 << STACK_POINTER))
-        if colouring.failed < 0:
-            return _finish(kernel, spilled, new_webs, colouring, options.order)
+        for passes in fallbacks(options.paper_passes):
+            room = free_registers(program, live, still, accesses, limit)
+            values = [
+                _Item(
+                    access, slot, slot, None,
+                    substituted(program, access, room) if SUBSTITUTE in passes else hot,
+                )
+                for slot, access in enumerate(accesses)
+            ]  # fmt: skip
+            moves = room if RESCHEDULE in passes else None
+            spilled = _insert(kernel, program, live, values, len(picked), moves, options)
+            new_live = liveness(spilled.edited.program)
+            new_webs = webs(spilled.edited.program, new_live, kept)
+            colouring = colour(new_webs, limit, distinct=kept & ~(1 << STACK_POINTER))
+            if colouring.failed < 0:
+                return _finish(kernel, spilled, new_webs, colouring, options.order)
     raise UnsupportedError(
         f"{options.registers} registers can't be reached by demoting register numbers",
         code="slots_do_not_fit" if len(picked) > options.most_slots else "target_out_of_reach",
@@ -469,6 +475,11 @@ def _finish(
         registers_per_thread=registers,
         shared_bytes=shared if spilled.where else None,
         register_map=_register_map(found, colouring),
+        new_annotations=tuple(
+            Annotation(SPILL_ANNOTATION, i * INSTRUCTION_BYTES)
+            for i, form in enumerate(forms_of(renamed.code))
+            if inserted[i] and form.memory == "shared"
+        ),
     )
     count = sum(1 for o, w in zip(origin, words, strict=True) if o < 0 and w[0] != NOP[0])
     return Rewrite(

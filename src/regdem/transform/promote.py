@@ -34,7 +34,7 @@ from regdem.analysis.frame import WORD_BYTES, Frame, FrameAccess, frame_of
 from regdem.analysis.liveness import liveness
 from regdem.analysis.webs import STACK_POINTER, allocation_pressure, webs
 from regdem.binary.edit import KernelEdit
-from regdem.binary.kernel import Kernel
+from regdem.binary.kernel import SPILL_ANNOTATION, Annotation, Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
 from regdem.isa.control import ControlWord, get_control, set_control
@@ -442,6 +442,10 @@ def _promotion(
         registers_per_thread=registers,
         shared_bytes=where.shared_bytes,
         register_map=register_map,
+        new_annotations=tuple(
+            Annotation(SPILL_ANNOTATION, int(edited.index_map[i]) * INSTRUCTION_BYTES)
+            for i in sorted(plan.moved)
+        ),
     )
     inserted = sum(
         1
