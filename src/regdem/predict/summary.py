@@ -10,7 +10,7 @@ of builds takes seconds for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -156,7 +156,7 @@ def summary_of(
     arch: str,
     program: Program,
     trip_count: float = 10.0,
-    weights: Sequence[float] | None = None,
+    weights: list[float] | None = None,
 ) -> Summary:
     """The same, of a program that is there already; without a frame.
 
