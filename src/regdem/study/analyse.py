@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regdem.analysis.ilp import LoopParallelism
 from regdem.analysis.loop_demand import loop_demands
 from regdem.binary import Cubin
 from regdem.errors import UsageError
 from regdem.isa.decoded import INSTRUCTION_BYTES
-from regdem.predict.model import Prediction, predict
+from regdem.machine.timing import timing
+from regdem.predict.model import Prediction, predict_summary
+from regdem.predict.summary import summary_of
 from regdem.program.from_kernel import program_of
 from regdem.report.inspection import inspect_kernel
 from regdem.study.anatomy import anatomy_of
@@ -193,7 +195,10 @@ def _predict(build: Analysed, weights: list[float]) -> Prediction:
     occupancy = build.report.occupancy
     if occupancy is None:
         raise UsageError("the block size is not known", hint="give --threads")
-    return predict(build.kernel, occupancy, weights=weights)
+    kernel = build.kernel
+    summary = summary_of(kernel.name, kernel.arch, build.program, weights=weights)
+    summary = replace(summary, local_bytes=kernel.local_bytes)
+    return predict_summary(summary, occupancy, timing(kernel.arch))
 
 
 def study_kernel(cubin: bytes, wanted: str | None, path: str) -> str:

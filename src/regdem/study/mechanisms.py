@@ -206,6 +206,8 @@ def _local_spills(base: Build, build: Build) -> Mechanism | None:
     short = "no spills"
     if sums[1]:
         short = "spills inside loops" if hot[1] else "spills outside loops"
+        if run <= base.executed.local_spill_bytes:
+            short = "fewer spills"
     words = (
         f"{sums[1]} bytes of local spills{inside} (was {sums[0]}); a thread moves "
         f"{_number(run)} bytes of them"

@@ -2,7 +2,8 @@
 
 The choice goes by measured medians where every build was measured and gave the first build's
 outputs, else by predicted cycles. Among builds within `TIE` of the best (`PREDICTED_TIE` without
-times) the least change wins: the smallest factor, or the build nearest to the source as it is.
+times) one that loses no blocks and spills nothing wins, then the least change: the smallest factor,
+or the build nearest to the source as it is.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ def recommend(builds: Sequence[Build], *, unrolled: bool) -> Recommendation:
         return Recommendation(base.name, "none: the first build can't be launched", _NO_ROOM)
     least = min(cost(build) for build in eligible)
     tie = TIE if timed else PREDICTED_TIE
-    chosen = next(build for build in eligible if cost(build) <= (1 + tie) * least)
+    near = [build for build in eligible if cost(build) <= (1 + tie) * least]
+    chosen = min(near, key=_heavy)  # the first of those that pay least
     by = "measured" if timed else "predicted"
     if chosen is base:
         return Recommendation(
@@ -179,13 +181,21 @@ def _because(build: Build, effect: str) -> str:
     return f" ({_shorts(told)})" if told else ""
 
 
+_HEAVY = frozenset({"residency", "local_spills"})
+
+
+def _heavy(build: Build) -> int:
+    """How many of the two heavy prices a build pays: lost blocks, spills."""
+    return sum(1 for mechanism in build.verdict.of("hurt") if mechanism.name in _HEAVY)
+
+
 def _spared(
     chosen: Build, builds: Sequence[Build], cost: Callable[[Build], float]
 ) -> tuple[str, Build] | None:
     """The best build without what the chosen one pays most: lost blocks and spills in loops; in
     words and as a build. None where it pays neither, or every build does.
     """
-    pays = [m.name for m in chosen.verdict.of("hurt") if m.name in ("residency", "local_spills")]
+    pays = [m.name for m in chosen.verdict.of("hurt") if m.name in _HEAVY]
     for names, words in (
         (("residency", "local_spills"), "without lost blocks and spills"),
         (("local_spills",), "without spills"),

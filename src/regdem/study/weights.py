@@ -14,6 +14,8 @@ Not claimed: divergence, early exits, and turns that depend on data.
 
 from __future__ import annotations
 
+from regdem.predict.weights import executions
+from regdem.program.loops import block_weights as loop_weights
 from regdem.program.program import Program
 from regdem.study.anatomy import STRAIGHT, Anatomy, Region
 from regdem.study.effect import Comparison, shares_work
@@ -70,7 +72,7 @@ def block_weights(
         if weight and _is_remainder(program, anatomy, comparison, turns, block):
             weight = 0.0
         weights.append(weight)
-    return _through_calls(program, weights)
+    return _rarely(program, _through_calls(program, weights))
 
 
 def _turns_of(loop: int, comparison: Comparison, turns: list[float], assumed: float) -> float:
@@ -107,6 +109,13 @@ def _is_remainder(
         if work and not others and turns[effect.loop] % effect.factor == 0:
             return True
     return False
+
+
+def _rarely(program: Program, weights: list[float]) -> list[float]:
+    """Slow paths of ptxas's own functions run as rarely as the predictor takes them to."""
+    plain = loop_weights(program, 1.0)
+    rare = executions(program, 1.0)
+    return [w * r / p if p else 0.0 for w, r, p in zip(weights, rare, plain, strict=True)]
 
 
 def _through_calls(program: Program, weights: list[float]) -> list[float]:
