@@ -306,7 +306,7 @@ def _roots(count: int) -> tuple[tuple[int, int], ...]:
     while len(found) < count:
         x += 1
         square = (x**3 + 4) % BLS12_381
-        y = pow(square, (BLS12_381 + 1) // 4, BLS12_381)
+        y: int = pow(square, (BLS12_381 + 1) // 4, BLS12_381)
         if y * y % BLS12_381 == square:
             found.append((x, y))
     return tuple(found)
@@ -324,11 +324,11 @@ def curve_points(rng: np.random.Generator, count: int) -> list[tuple[int, int]]:
     steps = [steps[k] for k in order]
     done = list(points)
     while len(done) < count:
-        gaps = [(q[0] - p[0]) % BLS12_381 for p, q in zip(points, steps, strict=True)]
-        prefix = [1]
+        gaps: list[int] = [(q[0] - p[0]) % BLS12_381 for p, q in zip(points, steps, strict=True)]
+        prefix: list[int] = [1]
         for gap in gaps:
             prefix.append(prefix[-1] * gap % BLS12_381)
-        inverse = pow(prefix[-1], -1, BLS12_381)
+        inverse: int = pow(prefix[-1], -1, BLS12_381)
         for k in range(chains - 1, -1, -1):
             slope = inverse * prefix[k] * (steps[k][1] - points[k][1]) % BLS12_381
             inverse = inverse * gaps[k] % BLS12_381
@@ -398,6 +398,51 @@ def _curve_reference(problem: Problem) -> dict[int, HostArray]:
         out += [x, y, zz, zzz]
     words = _limbs([(value << 384) % p for value in out]).reshape(-1, 48)
     return {3: np.ascontiguousarray(words.T)}
+
+
+def _attention_decode(seed: int, small: bool) -> Problem:
+    """Sequences of different lengths in a cache of the longest one."""
+    rng = rng_for("attention_decode", seed)
+    batch, heads, longest = (3, 2, 600) if small else (16, 8, 4096)
+    lengths = rng.integers(longest * 3 // 4, longest + 1, batch, dtype=np.int32)
+    if small:
+        lengths[:] = 515, 600, 513
+    parts, all_heads = (longest + 255) // 256, batch * heads
+
+    def normal(*shape: int) -> HostArray:
+        return (rng.random((*shape, 128), dtype=np.float32) - np.float32(0.5)).astype(np.float16)
+
+    return Problem(
+        (parts, all_heads, 1),
+        (
+            read(normal(all_heads, 8)),
+            read(normal(all_heads, longest)),
+            read(normal(all_heads, longest)),
+            read(lengths),
+            write(np.float32, all_heads, parts, 8, 128),
+            write(np.float32, all_heads, parts, 8),
+            f32(4.0 * 1.44269504 / np.sqrt(128.0)),
+            i32(longest),
+            i32(heads),
+        ),
+    )
+
+
+def _attention_reference(problem: Problem) -> dict[int, HostArray]:
+    q, k, v = (array_of(problem, p).astype(np.float64) for p in range(3))
+    lengths, heads = array_of(problem, 3), int(_scalar(problem, 8))
+    parts, all_heads, _ = problem.grid
+    out, logs = np.zeros((all_heads, parts, 8, 128)), np.full((all_heads, parts, 8), -1e30)
+    for head in range(all_heads):
+        for part in range(parts):
+            at = slice(part * 256, min(part * 256 + 256, int(lengths[head // heads])))
+            if at.start >= at.stop:
+                continue
+            weights = np.exp2(_scalar(problem, 6) * (q[head] @ k[head, at].T))
+            total = weights.sum(axis=1)
+            out[head, part] = weights @ v[head, at] / total[:, None]
+            logs[head, part] = np.log2(total)
+    return {4: out, 5: logs}
 
 
 def _spec(
@@ -480,5 +525,14 @@ DYNAMIC: tuple[KernelSpec, ...] = (
         128,
         _curve_reference,
         0.0,
+    ),
+    _spec(
+        "attention_decode",
+        _attention_decode,
+        "one decoding step of grouped-query attention, half, (128, 3), dynamic shared",
+        128,
+        _attention_reference,
+        1e-5,
+        (8 * 8 * 128 + 2 * 8 * 8) * 4,
     ),
 )
