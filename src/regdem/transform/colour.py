@@ -22,7 +22,7 @@ Not claimed: that a colouring is found wherever one exists.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -166,7 +166,7 @@ class _Neighbours:
         mine = self._tuples[k]
         near = (self._first < mine.last) & (self._last > mine.first)
         near[k] = False
-        found = []
+        found = list[tuple[int, tuple[int, ...]]]()
         for other in near.nonzero()[0].tolist():
             theirs = self._tuples[other]
             if not mine.points & theirs.points:
@@ -362,7 +362,13 @@ def shortfall(webs: Webs, limit: int, instructions: int) -> NDArray[np.int32]:
     return np.maximum(missing.reshape(-1, 2).max(axis=1), 0).astype(np.int32)
 
 
-def _count(masks: Sequence[int], n: int) -> NDArray[np.int32]:
+def occupancy(masks: Iterable[int], instructions: int) -> NDArray[np.int32]:
+    """(n,) of how many sets of points each instruction's fuller point is a member."""
+    at_points = _count(masks, 2 * instructions)
+    return at_points.reshape(-1, 2).max(axis=1)
+
+
+def _count(masks: Iterable[int], n: int) -> NDArray[np.int32]:
     """(n,) in how many of the masks each bit is set; counted in bit planes with carry."""
     planes: list[int] = []
     for mask in masks:

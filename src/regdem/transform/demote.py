@@ -80,7 +80,7 @@ from regdem.transform.spill import Access, hoist, insertions, place, sink
 RESERVED_REGISTERS = 2
 """A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
 STATIC_SHARED_LIMIT_BYTES = 48 * 1024
-_ROUNDS = 12
+_ROUNDS = 20
 """Times that a choice is made again with what colouring showed."""
 _ROUNDS = 12
 """Times that a choice is made again with what colouring showed."""
@@ -249,6 +249,9 @@ def _by_live_range(
             if chosen is not None and share_slots(chosen)[1] > options.most_slots:
                 chosen = choose_gaps(values, gaps, crowd, target, options.most_slots)
                 chosen = None if chosen is None else settled(live, chosen)
+            if chosen is None and shortage.lost.any() and not shortage.is_even:
+                shortage.give_up_evenly()
+                continue
             if chosen is None:
                 unbounded = choose_gaps(values, gaps, crowd, target, 2 * len(values))
                 tried.append(
@@ -265,7 +268,10 @@ def _by_live_range(
             spilled = _spill(kernel, program, live, chosen, room, options)
             if spilled.slots > options.most_slots:
                 tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
-                break
+                if not shortage.lost.any() or shortage.is_even:
+                    break
+                shortage.give_up_evenly()
+                continue
             new_live = liveness(spilled.edited.program, follow_guards=True)
             new_webs = webs(spilled.edited.program, new_live)
             colouring = shortage.fit(spilled.edited, new_webs, free, room)
