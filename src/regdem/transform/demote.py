@@ -82,8 +82,6 @@ RESERVED_REGISTERS = 2
 STATIC_SHARED_LIMIT_BYTES = 48 * 1024
 _ROUNDS = 20
 """Times that a choice is made again with what colouring showed."""
-_ROUNDS = 12
-"""Times that a choice is made again with what colouring showed."""
 
 
 @dataclass(frozen=True)
