@@ -320,7 +320,7 @@ def curve_points(rng: np.random.Generator, count: int) -> list[tuple[int, int]]:
     chains = min(count, 512)
     points = list(_roots(2 * chains)[:chains])
     steps = list(_roots(2 * chains)[chains:])
-    order = rng.permutation(chains)
+    order: list[int] = rng.permutation(chains).tolist()
     steps = [steps[k] for k in order]
     done = list(points)
     while len(done) < count:
