@@ -11,13 +11,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from regdem.bases import source_of
 from regdem.binary import Cubin
 from regdem.check import check_pair
 from regdem.cli.schemas import schema
 from regdem.errors import InputError, RegdemError, UsageError
 from regdem.tune.results import Measurement
 from regdem.tune.store import STORE_NAME, Store
-from regdem.tune.tuner import Choices, TuneResult, tune
+from regdem.tune.tuner import Building, Choices, TuneResult, tune
 
 from .conftest import NEIGHBOUR, FakeDevice, Prepared
 
@@ -181,6 +182,7 @@ def test_a_variant_that_faults_is_no_end(prepared: Prepared) -> None:
     result = run(folder, device)
     assert result.best == "good"
     assert [row.made.name for row in result.failed] == ["hopeful"]
+    assert "FAILED hopeful: run: CUDA_ERROR_ILLEGAL_ADDRESS" in result.text()
     patient = FakeDevice({"good": 1.2})
     run(folder, patient, Choices(limit_s=500, jobs=1))
     assert patient.measured == ["hopeful"], "more time is another chance for what failed"
@@ -288,3 +290,47 @@ def test_a_lost_variant_file_is_noticed(prepared: Prepared) -> None:
     assert "good" not in device.measured
     assert "good" not in {row.made.name for row in result.rows}, "made anew from the input"
     assert device.measured
+
+
+@pytest.mark.tools
+def test_a_source_is_prepared_here_and_measured_elsewhere(tmp_path: Path) -> None:
+    examples, folder = NEIGHBOUR.parents[1], tmp_path / "x"
+    source = tmp_path / "variance.cu"
+    source.write_text((examples / "unroll" / "variance.cu").read_text())
+    choices = Choices(effort="quick", jobs=2, exhaustive=True)
+    prepared = tune(
+        source, str(examples / "unroll" / "variance.launch.json"), out=folder,
+        choices=choices, prepare_only=True,
+    )  # fmt: skip
+    builds = [row for row in prepared.rows if row.made.status == "built"]
+    rewrites = [row for row in prepared.rows if row.made.status == "proved"]
+    assert builds
+    assert rewrites
+    source.unlink()
+    moved = folder.rename(tmp_path / "elsewhere")
+    device = FakeDevice({builds[0].made.name: 1.4})
+    result = tune(None, out=moved, choices=choices, devices=[device])
+    assert len(device.measured) == len(builds) + len(rewrites)
+    assert result.tuning.original.name == "default"
+    assert result.best == builds[0].made.name
+    assert result.to_bytes() == builds[0].made.cubin
+    jsonschema.validate(result.to_dict(), schema("tune"))
+    with Store(moved) as store:
+        store.path_of(builds[0].made.name).unlink()
+    with pytest.raises(UsageError, match="give the source again"):
+        tune(None, out=moved, choices=choices, devices=[FakeDevice()])
+
+
+@pytest.mark.tools
+def test_a_cubin_with_its_ptx_has_base_builds_too(tmp_path: Path) -> None:
+    examples = NEIGHBOUR.parents[1] / "unroll"
+    ptx = tmp_path / "variance.ptx"
+    ptx.write_text(source_of(examples / "variance.cu").ptx)
+    result = tune(
+        examples / "variance_unrolled.cubin", str(examples / "variance.launch.json"),
+        out=tmp_path / "x", choices=Choices(effort="quick"), prepare_only=True,
+        building=Building(ptx=str(ptx)),
+    )  # fmt: skip
+    names = {row.made.name: row.made.status for row in result.rows}
+    assert names["default"] == "built"
+    assert result.tuning.original.name == "input"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,11 +155,10 @@ def _finish(result: TuneResult, out: str | None, folder: str, format_name: str) 
         json=lambda: _json(body),
         html=lambda: html_report(result),
     )
-    if not is_sound:
-        for alert in alerts(result):
-            print(f"regdem: {alert}", file=sys.stderr)
-        if out is not None:
-            note(f"regdem: {out} is not written; the variants that agree are in {folder}/variants")
+    for alert in alerts(result):
+        note(f"regdem: {alert}")
+    if not is_sound and out is not None:
+        note(f"regdem: {out} is not written; the variants that agree are in {folder}/variants")
     return 0 if is_sound else 1
 
 

@@ -86,10 +86,11 @@ def conclusion(result: TuneResult) -> str:
 
 def alerts(result: TuneResult) -> list[str]:
     """What must not be overlooked."""
-    return [
+    rejected = [
         f"REJECTED {row.made.name}: its outputs differ from the unmodified kernel's: {row.reason}"
         for row in result.rejected
     ]
+    return rejected + [f"FAILED {row.made.name}: {row.reason}" for row in result.failed]
 
 
 def text_report(result: TuneResult) -> str:
@@ -107,7 +108,7 @@ def text_report(result: TuneResult) -> str:
     lines += [
         f"  {row.made.name}: {row.status}: {row.reason}"
         for row in result.rows
-        if row.status not in ("measured", "prepared", "rejected")
+        if row.status not in ("measured", "prepared", "rejected", "failed")
     ]
     if result.finals:
         lines.append("timed once more, in the same rounds:")
