@@ -129,6 +129,20 @@ def test_gate(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["version"] == "2.1.0"
 
 
+def test_gate_names_what_vanished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    baseline = str(tmp_path / "base.json")
+    assert run(["gate", ROLLED, "--baseline", baseline, "--update-baseline"]) == 0
+    capsys.readouterr()
+    value = answer(["gate", NEIGHBOUR, "--baseline", baseline], capsys)
+    assert {(f["rule"], f["kernel"]) for f in value["findings"]} == {
+        ("new", "pair_forces"),
+        ("gone", "variance"),
+    }
+    assert run(["gate", NEIGHBOUR, "--baseline", baseline, "--kernel", "pair"]) == 0
+    assert "gone" not in capsys.readouterr().out
+    assert run(["gate", NEIGHBOUR, "--baseline", baseline, "--strict"]) == 1
+
+
 def test_gate_without_a_block_size_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["gate", NEIGHBOUR, "occupancy_pct>=1"]) == 2
     assert "give --threads" in capsys.readouterr().err
@@ -155,6 +169,8 @@ def test_baseline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         ["inspect", NEIGHBOUR, "--fits", "1"],
         ["diff", NEIGHBOUR, "EMPTY"],
         ["gate", NEIGHBOUR],
+        ["gate", NEIGHBOUR, ""],
+        ["gate", NEIGHBOUR, " ", "--baseline", "no-such.json"],
         ["gate", NEIGHBOUR, "registers=<1"],
         ["gate", NEIGHBOUR, "--baseline", "no-such.json"],
     ],

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from regdem.analysis.spills import Spills, SpillSite
 from regdem.errors import InputError, UsageError
 from regdem.report.annotations import github, sarif
 from regdem.report.comparison import compare, text_diff
-from regdem.report.gate import baseline_of, check_baseline, check_conditions, parse_conditions
-from regdem.report.model import KernelReport
+from regdem.report.gate import (
+    baseline_of,
+    check_baseline,
+    check_conditions,
+    parse_conditions,
+    vanished,
+)
+from regdem.report.model import KernelReport, SpillReport
 
 
 def test_full_unroll_is_told(rolled: KernelReport, unrolled: KernelReport) -> None:
@@ -23,10 +32,46 @@ def test_full_unroll_is_told(rolled: KernelReport, unrolled: KernelReport) -> No
     assert "148 bytes of spills per turn inside a loop" in cause.message
     assert "costs 2 resident blocks (6 to 4)" in cause.message
     assert "unroll partially: #pragma unroll 6" in cause.action
-    assert diff.spills_by_depth == ((0, 0, 76), (1, 0, 148))
+    assert diff.spills_by_depth == (("local", 0, 0, 76), ("local", 1, 0, 148))
     text = text_diff(diff)
     assert text.startswith("variance: worse")
     assert cause.message in text
+
+
+def test_without_a_block_size_the_count_decides(
+    rolled: KernelReport, unrolled: KernelReport
+) -> None:
+    before = replace(rolled, occupancy=None, threads=None)
+    after = replace(before, registers_per_thread=48)
+    diff = compare(before, after)
+    assert not diff.residency_known
+    assert diff.verdict == "worse"
+    assert "residency unknown: give --threads" in diff.summary
+    assert compare(after, before).verdict == "better"
+    assert compare(rolled, replace(rolled, registers_per_thread=48)).verdict == "same"
+    assert compare(rolled, unrolled).residency_known
+
+
+def _with_spills(report: KernelReport, space: str, depth: int) -> KernelReport:
+    assert report.analysis is not None
+    sites = tuple(
+        SpillSite(i, "STS" if space == "shared" else "STL", space, "spill", True, 4, 0, depth)
+        for i in range(10)
+    )
+    spills = SpillReport(Spills(sites, True))
+    return replace(report, analysis=replace(report.analysis, spills=spills))
+
+
+def test_shared_and_local_spills_are_told_apart(rolled: KernelReport) -> None:
+    """The same rule for both; a promotion is better, new slots in a loop are worse."""
+    local, shared = (_with_spills(rolled, space, 1) for space in ("local", "shared"))
+    promoted = compare(local, shared)
+    assert promoted.verdict == "better"
+    assert promoted.spills_by_depth == (("local", 1, 40, 0), ("shared", 1, 0, 40))
+    verdicts = {change.metric: change.verdict for change in promoted.changes}
+    assert verdicts["loop_spill_bytes"] == "better"
+    assert verdicts["loop_shared_spill_bytes"] == "changed"
+    assert compare(_with_spills(rolled, "shared", 0), shared).verdict == "worse"
 
 
 def test_the_way_back_is_better(rolled: KernelReport, unrolled: KernelReport) -> None:
@@ -92,6 +137,16 @@ def test_new_kernels_are_noted(rolled: KernelReport, neighbour: KernelReport) ->
     assert (finding.rule, finding.level) == ("new", "note")
     with pytest.raises(InputError):
         check_baseline([neighbour], {"kernels": 3})
+
+
+def test_vanished_kernels_are_named(rolled: KernelReport, neighbour: KernelReport) -> None:
+    base = baseline_of([rolled, neighbour])
+    assert vanished([rolled, neighbour], base) == []
+    (finding,) = vanished([rolled], base)
+    assert (finding.rule, finding.level, finding.kernel) == ("gone", "note", neighbour.name)
+    assert "no longer in the file" in finding.message
+    assert vanished([rolled], base, strict=True)[0].level == "error"
+    assert vanished([rolled], base, lambda name, _: name == rolled.name) == []
 
 
 def test_annotations(unrolled: KernelReport) -> None:

@@ -10,8 +10,12 @@ unless the frame's address was computed elsewhere (the base of an array) at or b
 an access through any other register is an array. Shared spills are accesses in a kernel with a
 scratch area (EIATTR_SHARED_SCRATCH) that use the address register of an annotated one.
 
-Invariants: every local access is one site, a spill or an array; each site counts
-`bytes_per_thread`, so that sums over spills equal what `ptxas -v` prints.
+`ptxas -v` prints a line for the kernel and one for each device function that was not inlined; what
+its own routines for division and roots (`$__internal_...`) spill, it prints nowhere. Sites in those
+are `uncounted`, so that sums over the others equal what it prints.
+
+Invariants: every local access is one site, a spill or an array; counts and sums leave the
+uncounted sites out.
 
 Not claimed: without annotations, an array that is only ever indexed by constants looks like
 spills, and a spill placed behind an array looks like part of it.
@@ -30,6 +34,7 @@ from regdem.program.program import Program
 
 _ADDRESS_BIT = 24
 _MEMORY_SIZE_BIT = 73
+_INTERNAL = "$__internal_"
 _BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 8, 6: 16}
 
 
@@ -45,6 +50,13 @@ class SpillSite:
     bytes_per_thread: int
     place_bytes: int | None
     loop_depth: int
+    function: str = ""
+    """The function of the section that it lies in."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether `ptxas -v` counts it."""
+        return not self.function.startswith(_INTERNAL)
 
     @property
     def offset(self) -> int:
@@ -60,7 +72,7 @@ class Spills:
     annotated: bool
 
     def count(self, space: str, *, store: bool, kind: str = "spill") -> int:
-        """Number of sites of one sort."""
+        """Number of sites of one sort, as `ptxas -v` would count them."""
         return len(self._of(space, store, kind))
 
     def total_bytes(self, space: str, *, store: bool, kind: str = "spill") -> int:
@@ -69,14 +81,27 @@ class Spills:
 
     @property
     def spill_sites(self) -> tuple[SpillSite, ...]:
-        """Sites of kind "spill"."""
+        """Sites of kind "spill", those that ptxas doesn't count among them."""
         return tuple(site for site in self.sites if site.kind == "spill")
+
+    @property
+    def uncounted_bytes(self) -> int:
+        """Spill bytes per thread in ptxas's own routines, which `ptxas -v` leaves out."""
+        return sum(site.bytes_per_thread for site in self.spill_sites if not site.is_counted)
+
+    def loop_bytes(self, space: str) -> int:
+        """Spill bytes per thread inside loops, each access once."""
+        return sum(
+            site.bytes_per_thread
+            for site in self.spill_sites
+            if site.space == space and site.loop_depth and site.is_counted
+        )
 
     def _of(self, space: str, store: bool, kind: str) -> list[SpillSite]:
         return [
             site
             for site in self.sites
-            if (site.space, site.is_store, site.kind) == (space, store, kind)
+            if (site.space, site.is_store, site.kind) == (space, store, kind) and site.is_counted
         ]
 
 
@@ -110,6 +135,7 @@ def spills(program: Program, annotated: Iterable[int], depth: list[int]) -> Spil
                 bytes_per_thread=size,
                 place_bytes=place,
                 loop_depth=depth[int(program.block_of[i])],
+                function=program.functions[program.blocks[int(program.block_of[i])].function].name,
             )
         )
     return Spills(tuple(sites), bool(named))

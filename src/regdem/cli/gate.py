@@ -25,8 +25,9 @@ EXIT_VIOLATED = 1
 
 EPILOG = """
 Metrics: registers, max_live, registers_needed, occupancy_pct, active_blocks, active_warps,
-spill_bytes, spill_store_bytes, spill_load_bytes, shared_spill_bytes, loop_spill_bytes,
-array_accesses, local_bytes, static_shared_bytes, barriers, instructions, loops.
+spill_bytes, spill_store_bytes, spill_load_bytes, loop_spill_bytes, shared_spill_bytes,
+loop_shared_spill_bytes, array_accesses, local_bytes, static_shared_bytes, barriers, instructions,
+loops.
 """
 
 
@@ -67,19 +68,23 @@ def command(
         check_baseline,
         check_conditions,
         parse_conditions,
+        vanished,
     )
 
+    if expression is not None and not expression.strip():
+        raise UsageError("the expression is empty", hint='write: "registers<=64, spill_bytes==0"')
     if expression is None and baseline is None:
         raise UsageError("nothing to check", hint="give an EXPRESSION or --baseline")
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline")
-    conditions = parse_conditions(expression) if expression else ()
+    conditions = parse_conditions(expression) if expression is not None else ()
     old = _read_baseline(baseline) if baseline and not update_baseline else None
     count = threads.threads if threads else None
     found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch)
     findings = check_conditions(found.reports, conditions)
     if old is not None:
         findings += check_baseline(found.reports, old, strict=strict)
+        findings += vanished(found.reports, old, kernel.matches if kernel else None, strict=strict)
     failed = any(finding.level == "error" for finding in findings)
     output.emit(
         text=lambda: (

@@ -13,6 +13,7 @@ _RULES = {
     "worse": "A kernel got worse than its baseline",
     "better": "A kernel got better than its baseline",
     "new": "A kernel is not in the baseline",
+    "gone": "A kernel of the baseline is no longer in the file",
 }
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

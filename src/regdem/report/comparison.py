@@ -1,7 +1,10 @@
 """Two builds of one kernel: what changed, what got worse, and the likely cause.
 
 A change of residency or of spills inside loops is what a user feels; a register count by itself is
-neither good nor bad while the same blocks are resident. Causes are told from the code: copies of
+neither good nor bad while the same blocks are resident. Where the block size, and so the residency,
+is unknown, the count decides. Spills in shared memory are counted by the same rule as those in
+local memory and kept apart; they are no loss where they replace local ones, nor outside loops where
+they buy warps. Causes are told from the code: copies of
 one source line (or a vanished loop in a longer kernel) mean unrolling, a new array access means an
 index that became variable. A cause is named only with its evidence.
 """
@@ -12,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from regdem.report.metrics import METRICS, Value
+from regdem.report.metrics import METRICS, Metric, Value
 from regdem.report.model import KernelReport
 
 GROWTH = 1.5
@@ -55,12 +58,17 @@ class KernelDiff:
     before: KernelReport
     after: KernelReport
     changes: tuple[Change, ...]
-    spills_by_depth: tuple[tuple[int, int, int], ...]
-    """(loop depth, local spill bytes before, after)."""
+    spills_by_depth: tuple[tuple[str, int, int, int], ...]
+    """(local or shared, loop depth, spill bytes before, after)."""
     mix: tuple[tuple[str, int, int], ...]
     """(mnemonic, before, after) where it changed, the largest change first."""
     causes: tuple[Cause, ...]
     verdict: str
+
+    @property
+    def residency_known(self) -> bool:
+        """Whether both have a block size; without one, more registers count as worse."""
+        return self.before.occupancy is not None and self.after.occupancy is not None
 
     @property
     def summary(self) -> str:
@@ -71,7 +79,10 @@ class KernelDiff:
             return "nothing that is measured changed"
         parts = [f"registers {self.before.registers_per_thread} to "
                  f"{self.after.registers_per_thread}"]  # fmt: skip
-        parts += [_words(change) for change in (*worse, *better) if change.metric in _SUMMARY]
+        other = [change for change in self.changes if change.verdict == "changed"]
+        parts += [_words(c) for c in (*worse, *better, *other) if c.metric in _SUMMARY]
+        if not self.residency_known:
+            parts.append("residency unknown: give --threads")
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,11 +91,12 @@ class KernelDiff:
             "name": self.after.name,
             "before_name": self.before.name,
             "verdict": self.verdict,
+            "residency_known": self.residency_known,
             "summary": self.summary,
             "changes": [change.to_dict() for change in self.changes],
             "spills_by_loop_depth": [
-                {"loop_depth": depth, "before_bytes": before, "after_bytes": after}
-                for depth, before, after in self.spills_by_depth
+                {"space": space, "loop_depth": depth, "before_bytes": old, "after_bytes": new}
+                for space, depth, old, new in self.spills_by_depth
             ],
             "instruction_mix": [
                 {"opcode": name, "before": before, "after": after}
@@ -102,11 +114,14 @@ _DECISIVE = (
     "loop_spill_bytes",
     "array_accesses",
 )
-_SUMMARY = ("active_blocks", "loop_spill_bytes", "spill_bytes", "array_accesses")
+_SHARED = ("shared_spill_bytes", "loop_shared_spill_bytes")
+_SUMMARY = ("active_blocks", "loop_spill_bytes", "spill_bytes", *_SHARED, "array_accesses")
 _WORDS = {
     "active_blocks": "resident blocks",
-    "loop_spill_bytes": "spill bytes inside loops",
-    "spill_bytes": "spill bytes",
+    "loop_spill_bytes": "local spill bytes inside loops",
+    "spill_bytes": "local spill bytes",
+    "shared_spill_bytes": "shared spill bytes",
+    "loop_shared_spill_bytes": "shared spill bytes inside loops",
     "array_accesses": "local array accesses",
 }
 
@@ -117,10 +132,12 @@ def _words(change: Change) -> str:
 
 def compare(before: KernelReport, after: KernelReport) -> KernelDiff:
     """Compares two reports, made with the same block size."""
+    rows = [(metric, metric.read(before), metric.read(after)) for metric in METRICS]
+    values = {metric.name: (old, new) for metric, old, new in rows}
     changes = tuple(
-        Change(metric.name, old, new, _verdict(metric.name, metric.better, old, new))
-        for metric in METRICS
-        if (old := metric.read(before)) != (new := metric.read(after))
+        Change(metric.name, old, new, _verdict(metric, values))
+        for metric, old, new in rows
+        if old != new
     )
     verdicts = {change.verdict for change in changes}
     return KernelDiff(
@@ -134,23 +151,44 @@ def compare(before: KernelReport, after: KernelReport) -> KernelDiff:
     )
 
 
-def _verdict(name: str, better: int, old: Value, new: Value) -> str:
-    if old is None or new is None or not better or name not in _DECISIVE:
+_Values = dict[str, tuple[Value, Value]]
+
+
+def _verdict(metric: Metric, values: _Values) -> str:
+    change = _change(metric.name, values)
+    if not change or not metric.better:
         return "changed"
-    return "better" if (new - old) * better > 0 else "worse"
+    verdict = "better" if change * metric.better > 0 else "worse"
+    if metric.name in _DECISIVE:
+        return verdict
+    if metric.name == "registers":  # without a block size, it is all there is of residency
+        return verdict if None in values["active_warps"] else "changed"
+    if metric.name in _SHARED:
+        # Slots that took the place of local spills, or that more warps were paid with, are no loss.
+        moved = _change("spill_bytes", values) * change < 0
+        paid = _change("active_warps", values) > 0 and metric.name == "shared_spill_bytes"
+        return "changed" if moved or (paid and verdict == "worse") else verdict
+    return "changed"
 
 
-def _spills_by_depth(before: KernelReport, after: KernelReport) -> tuple[tuple[int, int, int], ...]:
-    def totals(report: KernelReport) -> Counter[int]:
-        found: Counter[int] = Counter()
+def _change(name: str, values: _Values) -> float:
+    old, new = values[name]
+    return 0 if old is None or new is None else new - old
+
+
+def _spills_by_depth(
+    before: KernelReport, after: KernelReport
+) -> tuple[tuple[str, int, int, int], ...]:
+    def totals(report: KernelReport) -> Counter[tuple[str, int]]:
+        found: Counter[tuple[str, int]] = Counter()
         if report.analysis is not None:
             for site in report.analysis.spills.spills.spill_sites:
-                if site.space == "local":
-                    found[site.loop_depth] += site.bytes_per_thread
+                if site.is_counted:
+                    found[site.space, site.loop_depth] += site.bytes_per_thread
         return found
 
     old, new = totals(before), totals(after)
-    return tuple((depth, old[depth], new[depth]) for depth in sorted({*old, *new}))
+    return tuple((*key, old[key], new[key]) for key in sorted({*old, *new}))
 
 
 def _mix(before: KernelReport, after: KernelReport) -> tuple[tuple[str, int, int], ...]:
@@ -264,8 +302,8 @@ def text_diff(diff: KernelDiff) -> str:
         verdict = "" if change.verdict == "changed" else change.verdict
         row = f"  {change.metric:<20} {change.before!s:>8} -> {change.after!s:<8} {verdict}"
         lines.append(row.rstrip())
-    for depth, old, new in diff.spills_by_depth:
-        lines.append(f"  spill bytes at loop depth {depth}: {old} -> {new}")
+    for space, depth, old, new in diff.spills_by_depth:
+        lines.append(f"  {space} spill bytes at loop depth {depth}: {old} -> {new}")
     if diff.mix:
         shown = ", ".join(f"{name} {old} -> {new}" for name, old, new in diff.mix[:8])
         lines.append(f"  instruction mix      {shown}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regdem.binary.demangle import demangle
 from regdem.errors import InputError, UsageError
 from regdem.report.metrics import METRICS, Value, metric, metric_values
 from regdem.report.model import KernelReport, SourceLine
@@ -166,6 +167,29 @@ def check_baseline(
             findings.append(
                 Finding(rule, level, report.name, name, value, before, text, _place(report))
             )
+    return findings
+
+
+def vanished(
+    reports: Sequence[KernelReport],
+    baseline: Mapping[str, Any],
+    selected: Callable[[str, str], bool] | None = None,
+    *,
+    strict: bool = False,
+) -> list[Finding]:
+    """Kernels of the baseline that the file hasn't (a note; with `strict`, an error).
+
+    `selected(name, demangled name)`: whether a kernel is among those asked for; None: all are.
+    """
+    present = {report.name for report in reports}
+    findings: list[Finding] = []
+    for name in baseline["kernels"]:
+        shown = demangle(name)
+        if name in present or (selected is not None and not selected(name, shown)):
+            continue
+        text = f"{shown}: in the baseline, but no longer in the file"
+        level = "error" if strict else "note"
+        findings.append(Finding("gone", level, name, "", None, None, text, None))
     return findings
 
 

@@ -41,6 +41,7 @@ from regdem.report.values import peak_values
 ALLOCATION_EXTRA = 2
 """Registers per thread beyond the highest number used + 1 that every count includes (measured)."""
 FAR_BELOW = 8
+_DEEPEST = 9
 _LOADED = ("global", "generic", "shared")
 
 
@@ -120,7 +121,7 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
     live = liveness(program)
     nest = loops(program)
     split = webs(program, live)
-    depth = loop_depth(program, nest)
+    depth = depth_through_calls(program, loop_depth(program, nest))
     annotated = [note.offset for note in kernel.annotations if note.kind == SPILL_ANNOTATION]
     found = spills(program, annotated, depth)
     curve = live.pressure(RegisterFile.GPR)
@@ -149,6 +150,24 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
         calls=len(program.callee),
         repeated_line=repeated_line(kernel, program, {site.instruction for site in found.sites}),
     )
+
+
+def depth_through_calls(program: Program, depth: list[int]) -> list[int]:
+    """Loop depth per block, with that of the deepest call on top in device functions."""
+    if not program.callee:
+        return depth
+    outer = [0] * len(program.functions)
+    for _ in program.functions:  # recursion would count without end
+        updated = list(outer)
+        for site, function in program.callee.items():
+            block = program.blocks[int(program.block_of[site])]
+            if block.function != function:
+                inside = depth[block.index] + outer[block.function]
+                updated[function] = min(_DEEPEST, max(updated[function], inside))
+        if updated == outer:
+            break
+        outer = updated
+    return [d + outer[block.function] for d, block in zip(depth, program.blocks, strict=True)]
 
 
 def graph_summary(split: Webs, registers_per_thread: int) -> GraphSummary:

@@ -33,11 +33,6 @@ def _spill_bytes(report: KernelReport, space: str) -> int:
     return found.total_bytes(space, store=True) + found.total_bytes(space, store=False)
 
 
-def _hot_bytes(report: KernelReport) -> int:
-    assert report.analysis is not None
-    return sum(site.bytes_per_thread for site in report.analysis.spills.hot)
-
-
 def _spills(report: KernelReport) -> SpillReport:
     assert report.analysis is not None
     return report.analysis.spills
@@ -102,8 +97,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "loop_spill_bytes",
         -1,
-        "spill bytes per thread inside loops, each access once",
-        _analysis(_hot_bytes),
+        "bytes per thread inside loops spilled to and filled from local memory, each access once",
+        _analysis(lambda r: _spills(r).spills.loop_bytes("local")),
+    ),
+    Metric(
+        "loop_shared_spill_bytes",
+        -1,
+        "bytes per thread inside loops spilled to and filled from shared memory",
+        _analysis(lambda r: _spills(r).spills.loop_bytes("shared")),
     ),
     Metric(
         "array_accesses",

@@ -168,8 +168,9 @@ class SpillReport:
 
     @property
     def hot(self) -> tuple[SpillSite, ...]:
-        """Spill sites inside loops."""
-        return tuple(site for site in self.spills.spill_sites if site.loop_depth)
+        """Spill sites inside loops, those in ptxas's own routines left out as in all counts."""
+        sites = self.spills.spill_sites
+        return tuple(site for site in sites if site.loop_depth and site.is_counted)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -186,7 +187,10 @@ class SpillReport:
             "array_loads": spills.count("local", store=False, kind="array"),
             "array_stores": spills.count("local", store=True, kind="array"),
             "in_loops": len(self.hot),
+            "local_loop_bytes": spills.loop_bytes("local"),
+            "shared_loop_bytes": spills.loop_bytes("shared"),
             "bytes_per_iteration": sum(site.bytes_per_thread for site in self.hot),
+            "uncounted_bytes": spills.uncounted_bytes,
             "annotated": spills.annotated,
             "sites": [self._site(site) for site in spills.sites],
         }
@@ -201,6 +205,9 @@ class SpillReport:
             "bytes_per_thread": site.bytes_per_thread,
             "place_bytes": site.place_bytes,
             "loop_depth": site.loop_depth,
+            "heat": "hot" if site.loop_depth else "cold",
+            "function": site.function,
+            "counted": site.is_counted,
             "file": source.file if source else None,
             "line": source.line if source else None,
         }

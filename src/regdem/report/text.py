@@ -94,7 +94,13 @@ def _spills(analysis: CodeAnalysis) -> list[str]:
                 f"  spills       {space}: {loads} loads "
                 f"({found.total_bytes(space, store=False)} bytes), {stores} stores "
                 f"({found.total_bytes(space, store=True)} bytes), {hot} of them in loops"
+                + (f" ({found.loop_bytes(space)} bytes a turn)" if hot else "")
             )
+    if found.uncounted_bytes:
+        lines.append(
+            f"  spills       {found.uncounted_bytes} bytes more in ptxas's own division and root "
+            "routines, which ptxas -v leaves out"
+        )
     arrays = [site for site in found.sites if site.kind == "array"]
     if arrays:
         lines.append(f"  arrays       {len(arrays)} accesses to run-time indexed local arrays")
