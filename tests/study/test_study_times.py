@@ -6,16 +6,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from studies import DATA, options
 
 import regdem.study.counters
 from regdem.errors import RegdemError
+from regdem.study import once
 from regdem.study.counters import METRICS, counters_of, parse_counters
 from regdem.study.measure import NO_GPU, GpuMeasurer
 from regdem.study.run import study_unroll
+from regdem.tune.measuring import first_difference
 from regdem.tune.process import Settings
 from regdem.tune.results import Measurement, Opened
+from regdem.tune.source import open_launch
 
 LAUNCH = """
 grid = 4
@@ -207,3 +212,46 @@ def test_why_there_are_no_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert why == "ncu gave no counters: ==ERROR== it broke"
     find_only(monkeypatch, None)
     assert counters_of("launch.toml", "series", {"a": b"1"}, 0)[1] == "ncu was not found"
+
+
+class Silent:
+    """A driver whose every call succeeds; handles stay 0, launches are counted."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            return 0
+
+        return call
+
+
+def test_each_build_is_launched_once_for_ncu(launch: str, tmp_path: Path) -> None:
+    cubins = [tmp_path / "a.cubin", tmp_path / "b.cubin"]
+    for path in cubins:
+        path.write_bytes(b"cubin")
+    driver = Silent()
+    words = ["--launch", launch, "--kernel", "series", *map(str, cubins)]
+    assert once.main(words, driver) == 0
+    assert driver.calls.count("cuLaunchKernel") == 2
+    assert driver.calls.count("cuMemcpyHtoD_v2") == 2, "the input, anew for each"
+
+
+def test_tolerance_is_for_floats_only(launch: str) -> None:
+    problem = open_launch(launch).problem(0)
+    output = next(k for k, buffer in enumerate(problem.buffers) if buffer.role == "out")
+    wanted = np.linspace(1, 2, 2048, dtype=np.float32)
+    near, far = wanted.copy(), wanted.copy()
+    near[7] *= 1 + 1e-6
+    far[7] *= 1 + 1e-3
+
+    def differs(values: NDArray[np.float32], tolerance: float) -> bool:
+        found = {output: values.view(np.uint8)}
+        expected = {output: wanted.view(np.uint8)}
+        return first_difference(problem, expected, found, tolerance) is not None
+
+    assert differs(near, 0.0), "byte-identical unless asked otherwise"
+    assert not differs(near, 1e-5)
+    assert differs(far, 1e-5)

@@ -99,6 +99,27 @@ def test_page_is_self_contained(window: Study, neighbour: Study) -> None:
 
 
 @pytest.mark.tools
+def test_page_opens_without_a_word_in_the_console(
+    browser: Any, window: Study, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(study_page(window))
+    browser.get(path.as_uri())
+    assert "take factor" in browser.find_element("css selector", ".take").text
+    for figure in browser.find_elements("css selector", "figure svg"):
+        assert figure.size["width"] > 300
+    before = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    browser.find_element("id", "theme").click()
+    after = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert before != after, "light and dark"
+    browser.find_element("link text", "unroll-40").click()
+    assert browser.current_url.endswith("#build-unroll-40")
+    wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert browser.execute_script(wide), "nothing sticks out"
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.tools
 def test_failed_compile_leaves_nothing(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "study"
     command = ["study", "unroll", str(DATA / "broken.cu"), "--factors", "1,3", "--threads", "32"]
