@@ -24,6 +24,7 @@ from regdem.transform.demote import (
     Rewrite,
     demote,
 )
+from regdem.transform.paper import ELIMINATE
 from regdem.transform.slots import SLOT_BYTES
 
 _MARGIN_BYTES = 2 * SLOT_BYTES
@@ -107,6 +108,7 @@ class Request:
 
     `threads`: the launch's block. `registers` or `blocks`: the target. `candidates`: the order
     (`transform/candidates.py`). `dynamic_shared_bytes`: of the launch, for the occupancy.
+    `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
 
     threads: BlockShape
@@ -115,6 +117,7 @@ class Request:
     dynamic_shared_bytes: int = 0
     candidates: str = "live-range"
     rematerialise: bool = True
+    paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
 def launch_of(kernel: Kernel, request: Request, registers: int, static_bytes: int) -> Launch:
@@ -199,6 +202,7 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
             most_slots=slots,
             order=request.candidates,
             rematerialise=rematerialise,
+            paper_passes=request.paper_passes,
         )
         return lambda: demote(kernel, options)
 
