@@ -273,7 +273,7 @@ def _ray_reference(problem: Problem) -> dict[int, HostArray]:
     n = rays.shape[1]
     o, d = rays[:3].T.copy(), rays[3:].T.copy()
     state, path = _scramble(np.arange(n, dtype=np.uint32)), np.zeros(n, np.uint32)
-    alive = np.arange(n)
+    alive: HostArray = np.arange(n)
     for _ in range(4):
         distance, hit = _nearest(o[alive], d[alive], triangles)
         distance, alive, hit = distance[hit >= 0], alive[hit >= 0], hit[hit >= 0]
@@ -421,7 +421,7 @@ def _attention_decode(seed: int, small: bool) -> Problem:
             read(lengths),
             write(np.float32, all_heads, parts, 8, 128),
             write(np.float32, all_heads, parts, 8),
-            f32(4.0 * 1.44269504 / np.sqrt(128.0)),
+            f32(4.0 * 1.44269504 / 128.0**0.5),
             i32(longest),
             i32(heads),
         ),
