@@ -122,6 +122,7 @@ def test_times_and_outputs(launch: str) -> None:
     assert "4 of 8 bytes of y differ" in eight.outputs
     assert four.counters == {METRICS[0]: 50.0}
     assert (found.no_times, found.no_counters) == (None, None)
+    assert found.noise == 0.0
 
 
 def test_the_launch_says_the_block(launch: str) -> None:

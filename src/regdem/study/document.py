@@ -29,6 +29,7 @@ def study_dict(study: Study) -> dict[str, Any]:
         "device": study.device,
         "no_times": study.no_times,
         "no_counters": study.no_counters,
+        "noise": None if study.noise is None else round(study.noise, 6),
         "notes": list(study.notes),
     }
 

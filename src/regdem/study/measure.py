@@ -109,7 +109,7 @@ class GpuMeasurer:
                 raise
             return Measured({}, None, NO_GPU, NO_GPU)
         try:
-            found = self._all(device, cubins)
+            found, noise = self._all(device, cubins)
         finally:
             device.close()
         counted, reason = self._counters(
@@ -120,9 +120,11 @@ class GpuMeasurer:
             found[name] = Measurement(
                 old.correct, old.outputs, old.times, old.active_blocks, counters
             )
-        return Measured(found, facts, None, reason)
+        return Measured(found, facts, None, reason, noise)
 
-    def _all(self, device: MeasuringDevice, cubins: Mapping[str, bytes]) -> dict[str, Measurement]:
+    def _all(
+        self, device: MeasuringDevice, cubins: Mapping[str, bytes]
+    ) -> tuple[dict[str, Measurement], float]:
         names = list(cubins)
         first = device.open(cubins[names[0]])
         status: dict[str, TuneMeasurement] = {
@@ -152,7 +154,8 @@ class GpuMeasurer:
                 _times(samples[name]) if name in samples else None,
                 one.facts.get("active_blocks"),
             )
-        return found
+        noise = statistics.median(samples["original"]) / statistics.median(samples["again"])
+        return found, abs(noise - 1)
 
 
 def _times(samples: Sequence[float]) -> Times | None:

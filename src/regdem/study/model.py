@@ -281,6 +281,8 @@ class Study:
     no_times: str | None = None
     """Why there are no times; None where there are."""
     no_counters: str | None = None
+    noise: float | None = None
+    """By what share the first build's times differ from its own, measured as if it were two."""
 
     @property
     def base(self) -> Build:

@@ -13,7 +13,7 @@ from importlib import resources
 from regdem.study.charts import Mark, Series, bars, ranges
 from regdem.study.document import spills_by_depth
 from regdem.study.model import Build, Study
-from regdem.study.text import columns
+from regdem.study.text import columns, remarks
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _SCRIPT = (
@@ -226,11 +226,7 @@ def _verdict(build: Build) -> str:
 
 
 def _notes(study: Study) -> str:
-    notes = list(study.notes)
-    if study.no_times is not None:
-        notes.append(f"no times: {study.no_times}")
-    if study.no_counters is not None and study.no_counters != study.no_times:
-        notes.append(f"no counters: {study.no_counters}")
+    notes = remarks(study)
     if not notes:
         return ""
     return "<h2>Notes</h2><ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"

@@ -29,12 +29,16 @@ from regdem.study.weights import DEFAULT_TURNS
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measurement of all builds gave: by build, and what it ran on; reasons for gaps."""
+    """What a measurement of all builds gave: by build, and what it ran on; reasons for gaps.
+
+    `noise`: by what share the first build differs from itself, timed as two builds.
+    """
 
     builds: Mapping[str, Measurement]
     device: dict[str, Any] | None
     no_times: str | None
     no_counters: str | None
+    noise: float | None = None
 
 
 class Measurer(Protocol):
@@ -228,9 +232,10 @@ def _study(
         loops=targets,
         builds=tuple(builds),
         refused=(),
-        recommendation=recommend(builds, unrolled=kind == "unroll"),
+        recommendation=recommend(builds, unrolled=kind == "unroll", noise=measured.noise),
         notes=tuple(notes),
         device=measured.device,
         no_times=measured.no_times,
         no_counters=measured.no_counters,
+        noise=measured.noise,
     )

@@ -22,14 +22,22 @@ def text_study(study: Study) -> str:
     lines.append("")
     take = study.recommendation
     lines += [f"recommendation: {take.message}", f"  {take.reason}"]
-    lines += [f"note: {note}" for note in study.notes]
-    if study.no_times is not None:
-        lines.append(f"no times: {study.no_times}")
-    if study.no_counters is not None and study.no_counters != study.no_times:
-        lines.append(f"no counters: {study.no_counters}")
+    lines += [f"note: {note}" for note in remarks(study)]
     if study.outputs_differ:
         lines.append(f"OUTPUTS DIFFER: {', '.join(study.outputs_differ)}")
     return "\n".join(lines) + "\n"
+
+
+def remarks(study: Study) -> list[str]:
+    """What a reader should know besides: assumptions, the noise of times, and what is missing."""
+    found = list(study.notes)
+    if study.noise is not None:
+        found.append(f"noise: the first build's times differ from its own by {study.noise:.2%}")
+    if study.no_times is not None:
+        found.append(f"no times: {study.no_times}")
+    if study.no_counters is not None and study.no_counters != study.no_times:
+        found.append(f"no counters: {study.no_counters}")
+    return found
 
 
 def columns(study: Study) -> tuple[list[str], list[list[str]]]:

@@ -125,8 +125,10 @@ def _cap_status(base: Build, build: Build) -> tuple[str, str]:
     return "other_operations", f"other operations than the first build: {shown}{more}"
 
 
-def recommend(builds: Sequence[Build], *, unrolled: bool) -> Recommendation:
-    """The build to take."""
+def recommend(
+    builds: Sequence[Build], *, unrolled: bool, noise: float | None = None
+) -> Recommendation:
+    """The build to take. `noise`: by what share times of one build differ."""
     base = builds[0]
     runnable = [build for build in builds if build.analysed.active_blocks]
     timed = all(
@@ -142,7 +144,7 @@ def recommend(builds: Sequence[Build], *, unrolled: bool) -> Recommendation:
     if base not in eligible:
         return Recommendation(base.name, "none: the first build can't be launched", _NO_ROOM)
     least = min(cost(build) for build in eligible)
-    tie = TIE if timed else PREDICTED_TIE
+    tie = max(TIE, noise or 0.0) if timed else PREDICTED_TIE
     near = [build for build in eligible if cost(build) <= (1 + tie) * least]
     chosen = min(near, key=_heavy)  # the first of those that pay least
     by = "measured" if timed else "predicted"
