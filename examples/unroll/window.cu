@@ -8,7 +8,7 @@
 //     regdem study unroll window.cu --factors 1,2,4,8,40 --threads 512
 //         --nvcc-flag -maxrregcount=92 --out study
 //
-// window.toml says how to launch it, for times (--launch window.toml).
+// window.launch.toml says how to launch it, for times (--launch window.launch.toml).
 constexpr int taps = 40;
 constexpr int threads = 512;
 constexpr int moments = 8;
