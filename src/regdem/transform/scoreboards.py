@@ -5,12 +5,19 @@ waiters wait. Block by block, in order of issue and with estimated times, each e
 scoreboard on which this costs the fewest cycles; the original one on a tie. Waits are then the
 scoreboards of the events that an instruction needs and that may still be outstanding there.
 
+Events come too fast for that where a dozen loads from memory are issued in a row: they would take
+all six, and every short event behind them (a slot's load, the sources of a load being read) would
+share with one and wait for it. So each block is tried with fewer scoreboards for long events, the
+others kept for short ones or not, and the assignment is taken under which a walk through the block,
+with all false waits, is shortest. A second pass knows what is outstanding when a block begins: no
+load is put on a scoreboard that is soon waited for because of an earlier block.
+
 Events on a scoreboard that a DEPBAR counts down on keep it, and it takes no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regdem.analysis.bits import members
@@ -20,6 +27,10 @@ from regdem.program.program import Program
 
 _AFTER_BLOCK_CYCLES = 200
 """Assumed distance to a wait that lies in another block."""
+_LONG_CYCLES = 100
+"""An event that takes so long comes from memory."""
+_FEWEST_FOR_LONG = 2
+_PASSES = 3
 
 
 @dataclass(frozen=True)
@@ -66,74 +77,147 @@ def assign(
         if wanted[event.index] and (event.pinned or (ever_needed >> event.index) & 1):
             by_instruction.setdefault(event.instruction, []).append(event.index)
     boards: dict[int, int] = {}
-    for block in program.blocks:
-        _assign_block(
-            range(block.start, block.end), events, by_instruction, needs, done_with, usable,
-            stalls, boards,
-        )  # fmt: skip
-    return boards, _waits(program, successors, by_instruction, needs, done_with, boards)
+    entering = [0] * len(program.blocks)
+    waits: list[int] = []
+    for _ in range(_PASSES):
+        for block in program.blocks:
+            instructions = range(block.start, block.end)
+            task = _Block(
+                instructions, events, by_instruction, needs, done_with, stalls,
+                {
+                    e: boards[e]
+                    for e in members(entering[block.index])
+                    if events[e].instruction not in instructions
+                },
+                block.index in successors[block.index],
+            )  # fmt: skip
+            boards.update(task.assigned(usable))
+        waits, entering = _waits(program, successors, by_instruction, needs, done_with, boards)
+    return boards, waits
 
 
-def _assign_block(
-    instructions: range,
-    events: Sequence[Event],
-    by_instruction: dict[int, list[int]],
-    needs: Sequence[int],
-    done_with: Sequence[int],
-    usable: Sequence[int],
-    stalls: Sequence[int],
-    boards: dict[int, int],
-) -> None:
-    """Assigns the events that begin in one block, by estimated times within it."""
-    first_need: dict[int, int] = {}
-    for i in reversed(instructions):
-        for e in members(needs[i]):
-            first_need[e] = i
-    clock = dict.fromkeys(instructions, 0)
-    now = 0
-    for i in instructions:
-        clock[i] = now
-        now += max(1, stalls[i])
-    end = now + _AFTER_BLOCK_CYCLES
-    delay = 0  # waiting so far, on top of the stalls
-    pending: list[list[tuple[int, float]]] = [[] for _ in range(SCOREBOARDS)]
-    for i in instructions:
-        time = clock[i] + delay
-        over = 0
-        for e in members(needs[i]):
-            over |= done_with[e] | (1 << e)
-        if over:
-            late = max(
-                (ready for queue in pending for e, ready in queue if (over >> e) & 1), default=0.0
-            )
-            if late > time:
-                delay += int(late - time)
-                time = clock[i] + delay
-            pending = [[q for q in queue if not (over >> q[0]) & 1] for queue in pending]
-        for e in by_instruction.get(i, ()):
-            event = events[e]
-            ready = time + event.cycles
+def _shares(usable: Sequence[int]) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """Scoreboards for long events and for short ones, to be tried."""
+    yield usable, usable
+    for count in range(len(usable) - 1, min(_FEWEST_FOR_LONG, len(usable)) - 1, -1):
+        yield usable[:count], usable
+        yield usable[:count], usable[count:]
 
-            def use(other: int, here: int = i, waited: int = delay) -> float:
-                where = first_need.get(other)
-                if where is None or where <= here:
-                    return end + waited
-                return clock[where] + waited
 
-            mine = max(use(e), ready)
-            costs: list[tuple[float, int, int]] = []
-            for k in usable:
-                cost = 0.0
-                for q, other_ready in pending[k]:
-                    theirs = max(use(q), other_ready)
-                    if use(e) <= use(q):
-                        cost += max(0.0, other_ready - mine)
-                    if use(q) <= use(e):
-                        cost += max(0.0, ready - theirs)
-                costs.append((cost, int(k != event.scoreboard) + len(pending[k]), k))
-            board = event.scoreboard if event.pinned else min(costs)[2]
-            boards[e] = board
-            pending[board].append((e, ready))
+@dataclass(frozen=True)
+class _Block:
+    """What the assignment for one block rests on.
+
+    `foreign`: events begun elsewhere that may be outstanding at its start, with their scoreboards;
+    they are taken to be about to end. `repeats`: it is a loop by itself.
+    """
+
+    instructions: range
+    events: Sequence[Event]
+    by_instruction: dict[int, list[int]]
+    needs: Sequence[int]
+    done_with: Sequence[int]
+    stalls: Sequence[int]
+    foreign: dict[int, int]
+    repeats: bool
+
+    def assigned(self, usable: Sequence[int]) -> dict[int, int]:
+        """Scoreboards of the events that begin in the block."""
+        begun = [self.events[e] for i in self.instructions for e in self.by_instruction.get(i, ())]
+        is_long = [event.cycles >= _LONG_CYCLES for event in begun]
+        if sum(is_long) < 2 or all(is_long):
+            return self._tried(usable, usable)
+        ways = [self._tried(*share) for share in _shares(usable)]
+        return min(ways, key=self._cycles)
+
+    def _tried(self, for_long: Sequence[int], for_short: Sequence[int]) -> dict[int, int]:
+        """By estimated times; long events take one of `for_long`, others one of `for_short`."""
+        events, needs = self.events, self.needs
+        boards: dict[int, int] = {}
+        first_need: dict[int, int] = {}
+        for i in reversed(self.instructions):
+            for e in members(needs[i]):
+                first_need[e] = i
+        clock = dict.fromkeys(self.instructions, 0)
+        now = 0
+        for i in self.instructions:
+            clock[i] = now
+            now += max(1, self.stalls[i])
+        end = now + _AFTER_BLOCK_CYCLES
+        delay = 0  # waiting so far, on top of the stalls
+        pending: list[list[tuple[int, float]]] = [[] for _ in range(SCOREBOARDS)]
+        for e, k in self.foreign.items():
+            if e in first_need:
+                pending[k].append((e, 0.0))
+        for i in self.instructions:
+            time = clock[i] + delay
+            over = 0
+            for e in members(needs[i]):
+                over |= self.done_with[e] | (1 << e)
+            if over:
+                late = max(
+                    (ready for queue in pending for e, ready in queue if (over >> e) & 1),
+                    default=0.0,
+                )
+                if late > time:
+                    delay += int(late - time)
+                    time = clock[i] + delay
+                pending = [[q for q in queue if not (over >> q[0]) & 1] for queue in pending]
+            for e in self.by_instruction.get(i, ()):
+                event = events[e]
+                ready = time + event.cycles
+
+                def use(other: int, here: int = i, waited: int = delay) -> float:
+                    where = first_need.get(other)
+                    foreign = other in self.foreign
+                    if where is None or (where <= here and not foreign):
+                        return end + waited
+                    return clock[where] + waited
+
+                mine = max(use(e), ready)
+                costs: list[tuple[float, int, int]] = []
+                for k in for_long if event.cycles >= _LONG_CYCLES else for_short:
+                    cost = 0.0
+                    for q, other_ready in pending[k]:
+                        theirs = max(use(q), other_ready)
+                        if use(e) <= use(q):
+                            cost += max(0.0, other_ready - mine)
+                        if use(q) <= use(e):
+                            cost += max(0.0, ready - theirs)
+                    costs.append((cost, int(k != event.scoreboard) + len(pending[k]), k))
+                board = event.scoreboard if event.pinned else min(costs)[2]
+                boards[e] = board
+                pending[board].append((e, ready))
+        return boards
+
+    def _cycles(self, boards: dict[int, int]) -> float:
+        """A walk through the block with these scoreboards; twice through it where it repeats."""
+        time = 0.0
+        pending = 0
+        ready: dict[int, float] = {}
+        on_board = [0] * SCOREBOARDS
+        for e, k in self.foreign.items():
+            on_board[k] |= 1 << e
+            pending |= 1 << e
+            ready[e] = 0.0
+        for e, k in boards.items():
+            on_board[k] |= 1 << e
+        for _ in range(2 if self.repeats else 1):
+            for i in self.instructions:
+                late = self.needs[i] & pending
+                if late:
+                    over = 0
+                    for k in range(SCOREBOARDS):
+                        if late & on_board[k]:
+                            over |= on_board[k] & pending
+                    for e in members(over):
+                        time = max(time, ready[e])
+                        pending &= ~(self.done_with[e] | (1 << e))
+                for e in self.by_instruction.get(i, ()):
+                    pending |= 1 << e
+                    ready[e] = time + self.events[e].cycles
+                time += max(1, self.stalls[i])
+        return time
 
 
 def _waits(
@@ -143,8 +227,11 @@ def _waits(
     needs: Sequence[int],
     done_with: Sequence[int],
     boards: dict[int, int],
-) -> list[int]:
-    """Wait masks: the scoreboards of needed events that may still be outstanding."""
+) -> tuple[list[int], list[int]]:
+    """Wait masks: the scoreboards of needed events that may still be outstanding.
+
+    And the events that may be outstanding at the start of each block.
+    """
     on_board = [0] * SCOREBOARDS
     for e, k in boards.items():
         on_board[k] |= 1 << e
@@ -175,4 +262,4 @@ def _waits(
             if new != old:
                 states[s] = new
                 work.append(s)
-    return waits
+    return waits, [state or 0 for state in states]
