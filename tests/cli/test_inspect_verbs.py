@@ -43,6 +43,29 @@ def test_inspect_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert kernel["fits"]["in_the_way"]
 
 
+def test_inspect_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ortools")
+    flags = ["--exact", "--exact-seconds", "5", "--fits", "30", "--graph"]
+    value = answer(["inspect", ROLLED, *flags], capsys)
+    (kernel,) = value["kernels"]
+    assert kernel["fits"]["method"] == "exact"
+    assert kernel["exact"]["registers_suffice"] <= kernel["interference"]["registers_needed"]
+    assert len(kernel["graph"]["nodes"]) == kernel["interference"]["nodes"]
+    assert len(kernel["graph"]["edges"]) == kernel["interference"]["edges"]
+    assert run(["inspect", ROLLED, *flags[:-1]]) == 0
+    assert "the least (proved)" in capsys.readouterr().out
+
+
+def test_inspect_exact_without_the_solver(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regdem.analysis.exact.is_available", lambda: False)
+    value = answer(["inspect", ROLLED, "--exact", "--fits", "30"], capsys)
+    assert value["kernels"][0]["fits"]["method"] == "greedy"
+    assert run(["inspect", ROLLED, "--exact"]) == 0
+    assert "pip install 'regdem[exact]'" in capsys.readouterr().err
+
+
 def test_inspect_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", NEIGHBOUR, "--threads", "256", "--fits", "48"]) == 0
     text = capsys.readouterr().out

@@ -53,6 +53,15 @@ class Inspected:
 @click.option(
     "--fits", type=int, metavar="R", help="Ask whether R registers suffice, and what is in the way."
 )
+@click.option("--exact", is_flag=True, help="Answer --fits, and the least count, by OR-tools.")
+@click.option(
+    "--exact-seconds",
+    type=click.FloatRange(min=0.1),
+    default=20.0,
+    metavar="S",
+    help="Limit of each exact answer. [20]",
+)
+@click.option("--graph", is_flag=True, help="Put the interference graph into the JSON.")
 @output_options("text", "json", "html", "dot")
 @debug_option
 def command(
@@ -64,6 +73,9 @@ def command(
     arch: str | None,
     jobs: int | None,
     fits: int | None,
+    exact: bool,
+    exact_seconds: float,
+    graph: bool,
     output: Output,
 ) -> None:
     """Live registers, interference, spills, parallelism and occupancy of the kernels of FILE.
@@ -76,7 +88,7 @@ def command(
     if output.format == "dot":
         _emit_dot(output, found)
         return
-    answers = None if fits is None else [_fits(entry, fits) for entry in found.located]
+    answers = _answers(found, fits, _limit(exact, exact_seconds), graph)
     output.emit(
         text=lambda: _text(found, answers),
         json=lambda: dump_rows(found.envelope, "kernels", _dicts(found, answers)),
@@ -184,28 +196,56 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _fits(entry: Located, registers: int) -> dict[str, Any] | None:
-    from regdem.report.fitting import fits
-
-    return fits(entry.kernel, registers)
+_Answers = list[dict[str, Any]]
 
 
-def _dicts(found: Inspected, answers: list[dict[str, Any] | None] | None) -> list[dict[str, Any]]:
-    rows = [report.to_dict() for report in found.reports]
-    for row, answer in zip(rows, answers or [], strict=False):
-        row["fits"] = answer
-    return rows
+def _limit(exact: bool, seconds: float) -> float | None:
+    """The exact solver's limit; None, with a note, where it is not wanted or not installed."""
+    from regdem.analysis.exact import HINT, is_available
+
+    if not exact:
+        return None
+    if is_available():
+        return seconds
+    note(f"regdem: --exact needs OR-tools ({HINT}); the greedy answer follows")
+    return None
 
 
-def _text(found: Inspected, answers: list[dict[str, Any] | None] | None) -> str:
-    from regdem.report.fitting import fits_text
+def _answers(found: Inspected, registers: int | None, limit: float | None, graph: bool) -> _Answers:
+    """Per kernel what was asked beyond the report: `fits`, `exact`, `graph`."""
+    from regdem.report.fitting import exact, fits, interference_json
+
+    answers: _Answers = []
+    for entry, report in zip(found.located, found.reports, strict=True):
+        answer: dict[str, Any] = {}
+        if registers is not None:
+            answer["fits"] = fits(entry.kernel, registers, limit)
+        if limit is not None:
+            answer["exact"] = exact(entry.kernel, limit)
+        if graph:
+            answer["graph"] = interference_json(entry.kernel) if report.analysis else None
+        answers.append(answer)
+    return answers
+
+
+def _dicts(found: Inspected, answers: _Answers) -> list[dict[str, Any]]:
+    return [
+        report.to_dict() | answer for report, answer in zip(found.reports, answers, strict=True)
+    ]
+
+
+def _text(found: Inspected, answers: _Answers) -> str:
+    from regdem.report.fitting import exact_text, fits_text
     from regdem.report.text import text_report
 
     parts: list[str] = []
-    for number, report in enumerate(found.reports):
+    for report, answer in zip(found.reports, answers, strict=True):
         text = text_report(report)
-        answer = answers[number] if answers else None
-        parts.append(text + (fits_text(answer) if answer else ""))
+        if answer.get("exact"):
+            text += exact_text(answer["exact"])
+        if answer.get("fits"):
+            text += fits_text(answer["fits"])
+        parts.append(text)
     return "\n".join(parts)
 
 

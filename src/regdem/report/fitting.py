@@ -1,15 +1,17 @@
 """Does a kernel fit a register count, and if not, which values stand in the way?
 
-The question is put to the interference graph; no code is changed.
+The question is put to the interference graph; no code is changed. With OR-tools the answer is exact
+within a limit of seconds.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from regdem.analysis.interference import fit, interference
+from regdem.analysis.exact import exact_bound, exact_fit
+from regdem.analysis.interference import Interference, colour, fit, interference
 from regdem.analysis.liveness import liveness
-from regdem.analysis.webs import webs
+from regdem.analysis.webs import Web, webs
 from regdem.binary.kernel import Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa.decoded import INSTRUCTION_BYTES
@@ -17,37 +19,70 @@ from regdem.program.from_kernel import program_of
 from regdem.report.inspection import ALLOCATION_EXTRA
 
 
-def fits(kernel: Kernel, registers: int) -> dict[str, Any] | None:
+def fits(
+    kernel: Kernel, registers: int, exact_seconds: float | None = None
+) -> dict[str, Any] | None:
     """The answer as its JSON form; None for a kernel that is not understood.
 
     `fits` true is certain (a colouring was found); false with `certain` true as well (more values
-    are live at one point); false and not certain: the heuristic found none.
+    are live at one point, or the exact solver proved it); false and not certain: none was found.
+    exact_seconds: the limit of the exact solver, which then answers; None: greedy orders only.
+    `fewest` says that no smaller set of values in the way exists.
     """
     if not ALLOCATION_EXTRA < registers <= 255:
         raise UsageError(f"--fits {registers}: legal are {ALLOCATION_EXTRA + 1} to 255")
     try:
-        program = program_of(kernel)
+        graph = _graph(kernel)
     except UnsupportedError:
         return None
-    split = webs(program, liveness(program))
-    graph = interference(split)
+    split = graph.webs
     usable = registers - ALLOCATION_EXTRA
-    answer = fit(graph, usable)
-    most = graph.clique
+    if exact_seconds is None:
+        greedy = fit(graph, usable)
+        found, left, fewest = greedy.fits, greedy.in_the_way, greedy.fits
+        certain = found or graph.clique > usable
+    else:
+        answer = exact_fit(graph, usable, exact_seconds)
+        found, left, fewest = bool(answer.fits), answer.in_the_way, answer.proved
+        certain = answer.fits is not None
     return {
         "registers": registers,
-        "fits": answer.fits,
-        "certain": answer.fits or most > usable,
-        "live_at_once": most,
+        "fits": found,
+        "certain": certain,
+        "method": "greedy" if exact_seconds is None else "exact",
+        "live_at_once": graph.clique,
         "usable": usable,
-        "in_the_way": [
-            {
-                "register": split.webs[w].register,
-                "definitions": [INSTRUCTION_BYTES * i for i in sorted(set(split.webs[w].writes))],
-                "uses": [INSTRUCTION_BYTES * i for i in sorted(set(split.webs[w].reads))],
-            }
-            for w in answer.in_the_way
-        ],
+        "fewest": fewest,
+        "in_the_way": [_value(split.webs[w]) for w in left],
+    }
+
+
+def exact(kernel: Kernel, seconds: float) -> dict[str, Any] | None:
+    """The least count of registers by the exact solver; None for a kernel not understood."""
+    try:
+        graph = _graph(kernel)
+    except UnsupportedError:
+        return None
+    greedy = colour(graph).colours
+    bound = exact_bound(graph, greedy, seconds)
+    return {
+        "registers_at_least": bound.low + ALLOCATION_EXTRA,
+        "registers_suffice": bound.high + ALLOCATION_EXTRA,
+        "registers_greedy": greedy + ALLOCATION_EXTRA,
+        "proved": bound.proved,
+    }
+
+
+def _graph(kernel: Kernel) -> Interference:
+    program = program_of(kernel)
+    return interference(webs(program, liveness(program)))
+
+
+def _value(web: Web) -> dict[str, Any]:
+    return {
+        "register": web.register,
+        "definitions": [INSTRUCTION_BYTES * i for i in sorted(set(web.writes))],
+        "uses": [INSTRUCTION_BYTES * i for i in sorted(set(web.reads))],
     }
 
 
@@ -60,21 +95,51 @@ def fits_text(answer: dict[str, Any]) -> str:
         f"R{value['register']} (from 0x{min(value['definitions'], default=0):04x})"
         for value in answer["in_the_way"][:12]
     )
-    why = (
-        f"{answer['live_at_once']} registers are live at one point, {answer['usable']} are usable"
-        if answer["certain"]
-        else "no colouring was found"
-    )
-    return f"{head}no: {why}; in the way: {names}\n"
+    if answer["live_at_once"] > answer["usable"]:
+        live, usable = answer["live_at_once"], answer["usable"]
+        why = f"{live} registers are live at one point, {usable} are usable"
+    elif answer["certain"]:
+        why = "no colouring exists"
+    else:
+        why = "no colouring was found"
+    count = len(answer["in_the_way"])
+    fewest = "at least " if answer["fewest"] else ""
+    return f"{head}no: {why}; in the way: {fewest}{count} registers: {names}\n"
+
+
+def exact_text(answer: dict[str, Any]) -> str:
+    """The least count in words; ends in a newline."""
+    low, high = answer["registers_at_least"], answer["registers_suffice"]
+    if answer["proved"]:
+        found = f"{high} registers are the least (proved)"
+    else:
+        found = f"between {low} and {high} registers (the solver's limit was reached)"
+    return f"  exact        {found}; greedy colouring {answer['registers_greedy']}\n"
 
 
 def interference_dot(kernel: Kernel) -> str:
     """The interference graph in DOT. Raises UnsupportedError for code not understood."""
-    program = program_of(kernel)
-    split = webs(program, liveness(program))
+    graph = _graph(kernel)
     names = {
         web.index: f"R{web.register} 0x{INSTRUCTION_BYTES * min(web.writes):x}"
-        for web in split.webs
+        for web in graph.webs.webs
         if web.writes
     }
-    return interference(split).to_dot(names)
+    return graph.to_dot(names)
+
+
+def interference_json(kernel: Kernel) -> dict[str, Any]:
+    """The interference graph: nodes (a value each) and edges as pairs of node numbers."""
+    graph = _graph(kernel)
+    return {
+        "nodes": [
+            {"web": w, "group": graph.webs.webs[w].group, **_value(graph.webs.webs[w])}
+            for w in graph.nodes
+        ],
+        "edges": [list(pair) for pair in graph.edge_list()],
+        "tuples": [
+            {"webs": list(group.webs), "alignment": group.alignment}
+            for group in graph.webs.groups
+            if len(group.webs) > 1
+        ],
+    }
