@@ -6,7 +6,8 @@ given out again afterwards (`transform/scoreboards.py`), since the original assi
 room for inserted instructions that wait briefly beside loads that take hundreds of cycles.
 
 1. What the original waits for: a forward dataflow over the original wait masks gives the events
-   that each wait covers. They stay waited for, at the same instruction.
+   that each wait covers. Those that the instruction depends on stay waited for there; those that
+   only shared a scoreboard with them wait for their own first user.
 2. What is new: a second dataflow keeps the outstanding events and the cycles until each
   fixed-latency
    result is ready. A value that an original instruction reads from an original one was safe before,
@@ -57,6 +58,11 @@ LATENCY_CYCLES = {
 READ_CYCLES = 20
 """Typical cycles until a memory instruction has read its sources."""
 _LONG_CYCLES = 100
+_PLAIN = frozenset(
+    {"alu", "fma", "imad", "imad_wide", "half", "half_mma", "fp64", "mufu", "mma", "memory_global",
+     "memory_shared", "memory_local", "memory_constant"}
+)  # fmt: skip
+"""Instructions that wait for nothing but what they read and overwrite."""
 _IN_ORDER = frozenset({"LDS", "LDSM", "LDC", "MUFU"})
 """Loads and functions whose results arrive in order, each among its own kind. Global loads
 don't."""
@@ -106,8 +112,10 @@ class _Repair:
         code = program.code
         self.program = program
         self.inserted = inserted
+        all_defs = def_masks(code)
         self.uses = [m & _GPR for m in use_masks(code)]
-        self.defs = [m & _GPR for m in def_masks(code)]
+        self.defs = [m & _GPR for m in all_defs]
+        self.other_defs = [bool(m & ~_GPR) for m in all_defs]
         forms = code.table.forms
         self.name = [forms[f].name for f in code.form_indices]
         self.latency = [forms[f].latency for f in code.form_indices]
@@ -122,7 +130,7 @@ class _Repair:
                 self.predecessors[s].append(b)
         self.changed = False
         self._make_events()
-        self.needs = self._original_needs()
+        self.needs = [self._true_needs(i, m) for i, m in enumerate(self._original_needs())]
 
     # -- events -----------------------------------------------------------------------------
 
@@ -205,6 +213,28 @@ class _Repair:
                     work.append(s)
         return needs
 
+    def _true_needs(self, i: int, needs: int) -> int:
+        """The events of `needs` that plain instruction `i` depends on, or may for another reason.
+
+        An original wait covers all that shares its scoreboard. Where what was shared with it gets
+        a scoreboard of its own, nobody has to wait for it before its first user.
+        """
+        form = self.program.code.table.forms[int(self.program.code.form[i])]
+        if form.control != "none" or form.latency not in _PLAIN:
+            return needs
+        result = 0
+        for e in members(needs):
+            event = self.events[e]
+            j = event.instruction
+            if event.pinned or self.other_defs[j]:
+                result |= 1 << e
+            elif event.arrival:
+                if not self.defs[j] or self.defs[j] & (self.uses[i] | self.defs[i]):
+                    result |= 1 << e
+            elif not self.uses[j] or self.uses[j] & self.defs[i]:
+                result |= 1 << e
+        return result
+
     # -- what is missing ----------------------------------------------------------------------
 
     def step(self, i: int, state: _State) -> None:
@@ -242,7 +272,7 @@ class _Repair:
             event = self.events[e]
             j = event.instruction
             if event.arrival:
-                late = self.defs[j] & (fresh | defs)
+                late = self.defs[j] & (uses | defs)
                 if late:
                     self._wait(i, e)
             elif self.uses[j] & defs and j != i:
