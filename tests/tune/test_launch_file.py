@@ -13,8 +13,9 @@ import pytest
 from regdem.cli.schemas import schema
 from regdem.errors import InputError
 from regdem.tune.problem import MAX_TOTAL_BYTES
+from regdem.tune.reading import load_launch_file, parse_launch
 from regdem.tune.source import open_launch
-from regdem.tune.spec import load_launch_file, parse_launch, portable
+from regdem.tune.spec import portable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IN: dict[str, Any] = {"shape": [8], "dtype": "float32", "init": "zeros"}

@@ -12,8 +12,8 @@ import regdem
 from regdem.errors import InputError, RegdemError, UsageError
 from regdem.tune.parameters import check_arguments, parameters_of
 from regdem.tune.problem import BufferArgument, Recorder, ValueArgument
+from regdem.tune.reading import parse_launch
 from regdem.tune.source import open_launch
-from regdem.tune.spec import parse_launch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -18,7 +18,7 @@ body{margin:2em auto;max-width:72em;padding:0 1em;font-family:system-ui,sans-ser
 h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}
 .scroll{overflow-x:auto}table{border-collapse:collapse}
 th,td{padding:.25em .7em;text-align:right;border-bottom:1px solid #8886;white-space:nowrap}
-th.left,td.left{text-align:left}td.why{white-space:normal;text-align:left;min-width:16em}
+th.left,td.left{text-align:left}td.why{white-space:normal;text-align:left;min-width:12em}
 tr.best td{font-weight:600}tr.rejected td{color:#c22;font-weight:600}
 .alert{border:2px solid #c22;padding:.5em 1em}
 svg text{font:12px system-ui,sans-serif;fill:currentColor}
@@ -81,7 +81,7 @@ def conclusion(result: TuneResult) -> str:
         usable = sum(row.made.is_usable for row in result.rows)
         return f"{usable} variants are ready to be measured"
     name = result.best or f"the {result.tuning.original.name}, unchanged"
-    return f"best: {name} ({result.reason})"
+    return f"best: {name}: {result.reason}"
 
 
 def alerts(result: TuneResult) -> list[str]:
@@ -151,17 +151,25 @@ def html_body(result: TuneResult) -> str:
     if timed:
         parts.append("<h2>Measured speed-up</h2>" + _chart(result, timed))
     parts.append("<h2>Variants</h2>" + _html_table(result))
+    rest = [row for row in result.rows if not row.made.is_usable]
+    if rest:
+        items = "".join(
+            f"<li><code>{escape(row.made.name)}</code>: {escape(_remark(row))}</li>" for row in rest
+        )
+        parts.append(f"<h2>Not made</h2><ul>{items}</ul>")
     parts.append("<h2>How it was measured</h2>" + _circumstances(result))
     return "\n".join(parts)
 
 
 def _html_table(result: TuneResult) -> str:
     head = "".join(
-        f'<th scope="col"{" class=left" if k == 0 else ""}>{name}</th>'
-        for k, name in enumerate((*_HEADER, "remark"))
+        f'<th scope="col"{" class=left" if name in ("variant", "remark") else ""}>{name}</th>'
+        for name in (*_HEADER, "remark")
     )
     rows: list[str] = []
     for row in result.rows:
+        if not row.made.is_usable:
+            continue
         kind = "best" if row.made.name == result.best else row.status
         cells = _cells(row)
         rows.append(

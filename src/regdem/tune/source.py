@@ -22,7 +22,8 @@ from typing import Any, Protocol
 from regdem.binary.atomic import write_atomically
 from regdem.errors import InputError, RegdemError, UsageError
 from regdem.tune.problem import Problem, Recorder
-from regdem.tune.spec import LaunchFile, load_launch_file, portable
+from regdem.tune.reading import load_launch_file
+from regdem.tune.spec import LaunchFile, portable
 
 _PYTHON = re.compile(r"(?P<file>.+\.py):(?P<function>[^\W\d]\w*)\Z")
 LAUNCH_FOLDER = "launch"

@@ -28,6 +28,7 @@ from typing import Any
 
 from regdem.errors import RegdemError, UsageError
 from regdem.tune.board import Board
+from regdem.tune.choosing import choose, describe_made, describe_measurement, distinct
 from regdem.tune.evidence import write_evidence
 from regdem.tune.made import Made
 from regdem.tune.outcome import FINALISTS, Final, Row, TuneResult
@@ -275,7 +276,7 @@ class _Run:
             if (comparison := measurement.comparison) is not None and comparison.is_faster
         ]
         faster.sort(key=lambda entry: (-entry[1].speedup, entry[0].name))
-        finals = self._finals(device, _distinct([one for one, _ in faster]))
+        finals = self._finals(device, distinct([one for one, _ in faster]))
         rows = [Row(one, measured.get(name), excluded.get(name, "")) for name, one in made.items()]
         best, reason = choose(finals, rows)
         return TuneResult.of(self.tuning, self.gpu, opened, rows, best, reason, finals)
@@ -296,53 +297,6 @@ class _Run:
             comparison = Comparison.of(samples["original"], samples["again"], samples[made.name])
             found.append(Final(made.name, comparison))
         return found
-
-
-def _distinct(variants: list[Made]) -> list[Made]:
-    """The first of each that have the same bytes."""
-    return list({made.cubin_sha256: made for made in reversed(variants)}.values())[::-1]
-
-
-def choose(finals: Sequence[Final], rows: Sequence[Row]) -> tuple[str | None, str]:
-    """The best of the last session and why, or None for the original and why."""
-    winners = [final for final in finals if final.comparison.is_faster]
-    if winners:
-        best = max(winners, key=lambda final: final.comparison.speedup)
-        c = best.comparison
-        return best.name, (
-            f"measured {c.speedup:.3f} times as fast ({c.low:.3f} to {c.high:.3f}; the original "
-            f"against itself varies by {100 * c.noise:.1f} %)"
-        )
-    if finals:
-        return None, "what seemed faster is not, when timed once more beside the original"
-    timed = [c for row in rows if row.measurement and (c := row.measurement.comparison)]
-    if not timed:
-        return None, "no variant could be measured"
-    best_speedup = max(c.speedup for c in timed)
-    return None, f"no variant is faster beyond the noise (the best: {best_speedup:.3f} times)"
-
-
-def describe_made(made: Made) -> str:
-    """A variant in a few words."""
-    if not made.is_usable:
-        return f"{made.status}: {made.reason}" if made.reason else made.status
-    if made.predicted is None:
-        return made.status
-    typical, least, most = made.predicted
-    return f"{made.status}, predicted {typical:.2f} times as fast ({least:.2f} to {most:.2f})"
-
-
-def describe_measurement(measurement: Measurement) -> str:
-    """A measurement in a few words."""
-    comparison = measurement.comparison
-    if measurement.status == "different":
-        return f"REJECTED, its outputs differ: {measurement.reason}"
-    if comparison is None:
-        return f"failed: {measurement.reason}"
-    return (
-        f"{comparison.speedup:.3f} times as fast ({comparison.low:.3f} to {comparison.high:.3f}), "
-        f"outputs identical on {measurement.seeds} sets of inputs"
-    )
 
 
 __all__ = ["Building", "Choices", "RegdemError", "TuneResult", "tune"]
