@@ -23,6 +23,7 @@ from regdem.machine import Occupancy, cliff_table
 from regdem.predict.model import Prediction, predict
 from regdem.predict.profile import Corrections
 from regdem.rewrite import KernelRewrite, Request, State, demote_kernel, state_of
+from regdem.transform.paper import PASSES, combinations, letters
 
 PAPER_ORDERS = ("cfg", "static", "conflict")
 _PROMOTED_BOUND = 0.9
@@ -34,6 +35,7 @@ class VariantSpec:
     """One way: `kind` is "build" (the base as it is), "demote" (renumbers where that is enough) or
     "promote" (and demotes below its own count). `base`: the build it starts from. `after`: a
     variant that is made first; without recomputed values in that one, this is the same.
+    `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
 
     name: str
@@ -43,6 +45,7 @@ class VariantSpec:
     rematerialise: bool = True
     base: str = INPUT
     after: str = ""
+    paper_passes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,7 @@ class Job:
             blocks=None,
             candidates=self.spec.candidates,
             rematerialise=self.spec.rematerialise,
+            paper_passes=self.spec.paper_passes,
         )
         make = promote_kernel if self.spec.kind == "promote" else demote_kernel
         try:
@@ -259,12 +263,22 @@ def variant_specs(
         )
         if spills:
             specs.append(spec(f"promote_{at}", "promote", at))
-        if paper:
+        if paper and at == cliffs[0]:
             specs += [
-                spec(f"regdem-{order}_{at}", "demote", at, candidates=order, rematerialise=False)
+                spec(
+                    paper_name(order, passes, at), "demote", at,
+                    candidates=order, rematerialise=False, paper_passes=passes,
+                )
                 for order in PAPER_ORDERS
-            ]
+                for passes in combinations()
+            ]  # fmt: skip
     return specs
+
+
+def paper_name(order: str, passes: frozenset[str], registers: int) -> str:
+    """`regdem-cfg_40` for the complete method, else with its passes: `regdem-cfg-es_40`."""
+    some = "" if len(passes) == len(PASSES) else f"-{letters(passes)}"
+    return f"regdem-{order}{some}_{registers}"
 
 
 Answer_co = TypeVar("Answer_co", covariant=True)

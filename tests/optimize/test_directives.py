@@ -110,3 +110,36 @@ def test_caps_stand_at_cliffs_around_the_default(example_kernel: object) -> None
     assert quick == ["cap_48", "cap_40", "pragma_255", "pragma_48", "pragma_40"]
     normal = [name for name, _ in capped_builds(example_kernel, 96, request, EFFORTS["normal"])]
     assert normal[:5] == ["cap_80", "cap_64", "cap_48", "cap_40", "cap_32"]
+
+
+def test_the_papers_combinations_have_names_of_their_own() -> None:
+    from regdem.transform.paper import combinations, parse_passes
+    from regdem.variants import paper_name
+
+    names = [paper_name("cfg", passes, 40) for passes in combinations()]
+    assert names[0] == "regdem-cfg_40"
+    assert len(set(names)) == 8
+    assert parse_passes("all") == combinations()[0]
+    assert parse_passes("none") == frozenset()
+    assert parse_passes("eliminate, reschedule") == {"eliminate", "reschedule"}
+    with pytest.raises(UsageError):
+        parse_passes("compact")
+
+
+def test_the_papers_variants_are_proved_in_all_combinations(example_kernel: object) -> None:
+    from regdem.binary import Kernel
+    from regdem.rewrite import Request, demote_kernel
+    from regdem.transform.paper import combinations
+
+    assert isinstance(example_kernel, Kernel)
+    assert example_kernel.source is not None
+    accesses: dict[frozenset[str], int] = {}
+    for passes in combinations():
+        request = Request(
+            threads=BlockShape(256), registers=40, candidates="cfg", paper_passes=passes
+        )
+        _, done = demote_kernel(example_kernel.source, example_kernel, request)
+        assert done.after.registers_per_thread <= 40
+        accesses[passes] = sum(d.loads + d.stores for d in done.rewrite.demoted)
+    everything, nothing = combinations()[0], combinations()[-1]
+    assert accesses[everything] < accesses[nothing]

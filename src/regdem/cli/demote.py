@@ -37,6 +37,11 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
     help="What is demoted first.",
 )
 @click.option(
+    "--paper-options", "paper_options", metavar="PASSES",
+    help="Post-passes of the paper's orders: all, none, or some of eliminate,substitute,reschedule."
+    "  [default: eliminate]",
+)  # fmt: skip
+@click.option(
     "--no-rematerialise", "rematerialise", flag_value=False, default=True, type=bool,
     help="Never compute a value again instead of storing it.",
 )  # fmt: skip
@@ -52,6 +57,7 @@ def command(
     arch: str | None,
     compile_options: tuple[str, ...],
     candidates: str,
+    paper_options: str | None,
     rematerialise: bool,
     report: Output,
 ) -> int:
@@ -61,11 +67,17 @@ def command(
     place is written; or a .cu or .ptx source.
     """
     from regdem.rewrite import Request, demote_kernel
+    from regdem.transform.paper import ELIMINATE, parse_passes
 
     if (registers is None) == (blocks is None):
         raise UsageError("give either --registers or --blocks")
     if blocks is not None and blocks < 1:
         raise UsageError(f"--blocks {blocks}: at least one block is resident")
+    if paper_options is not None and candidates == "live-range":
+        raise UsageError(
+            "--paper-options are of the paper's orders", hint="give --candidates cfg, for example"
+        )
+    passes = parse_passes(paper_options or ELIMINATE)
     opened = open_file(file, kernel, arch=arch, options=compile_options)
 
     def make(cubin: Cubin, each: Kernel) -> tuple[Cubin, KernelRewrite]:
@@ -76,6 +88,7 @@ def command(
             dynamic_shared_bytes=dynamic_shared_bytes,
             candidates=candidates,
             rematerialise=rematerialise,
+            paper_passes=passes,
         )
         return demote_kernel(cubin, each, request)
 

@@ -61,7 +61,8 @@ from regdem.transform.paper import (
     RESCHEDULE,
     SUBSTITUTE,
     fallbacks,
-    free_registers,
+    idle_registers,
+    spread,
     substituted,
     unreduced,
 )
@@ -336,6 +337,7 @@ def _insert(
     slots: int,
     room: list[int] | None,
     options: DemoteOptions,
+    idle: list[int] | None = None,
 ) -> _Spilled:
     """Inserts the loads and stores of all values.
 
@@ -364,6 +366,9 @@ def _insert(
     if options.order != "live-range" and ELIMINATE not in options.paper_passes:
         for item, placement in placed:
             unreduced(program, live, item.access, item.away, placement)
+    if idle is not None:
+        for item, placement in placed:
+            spread(program, item.access, placement, idle)
     if room is not None:
         for item, placement in placed:
             sink(program, live, item.access, placement, item.away, room)
@@ -424,16 +429,16 @@ def _by_register(
         still = sum(1 << r for r in used if r not in picked)
         kept = still | (1 << address)
         for passes in fallbacks(options.paper_passes):
-            room = free_registers(program, live, still, accesses, limit)
+            idle = idle_registers(live, still)
             values = [
                 _Item(
                     access, slot, slot, None,
-                    substituted(program, access, room) if SUBSTITUTE in passes else hot,
+                    substituted(program, access, idle) if SUBSTITUTE in passes else hot,
                 )
                 for slot, access in enumerate(accesses)
             ]  # fmt: skip
-            moves = room if RESCHEDULE in passes else None
-            spilled = _insert(kernel, program, live, values, len(picked), moves, options)
+            moves = idle if RESCHEDULE in passes else None
+            spilled = _insert(kernel, program, live, values, len(picked), None, options, moves)
             new_live = liveness(spilled.edited.program)
             new_webs = webs(spilled.edited.program, new_live, kept)
             colouring = colour(new_webs, limit, distinct=kept & ~(1 << STACK_POINTER))

@@ -8,7 +8,7 @@ compaction of the numbers, is always done:
   read has its load and every write its store.
 - `substitute`: inside a block a demoted register has a register of its own wherever one is free
   between two accesses, so that the accesses between need no memory.
-- `reschedule`: loads move up, away from their use, and stores down, away from their definition.
+- `reschedule`: loads move up, away from their use, where a register is idle until there.
 
 Not claimed: that these are the authors' passes. They are written from the description; the method
 runs on another architecture, and temporaries are coloured by liveness instead of sharing one.
@@ -16,15 +16,20 @@ runs on another architecture, and temporaries are coloured by liveness instead o
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
-from regdem.analysis.bits import FILE_MASK
 from regdem.analysis.liveness import Liveness
 from regdem.errors import UsageError
-from regdem.isa.decoded import RegisterFile
 from regdem.program.program import Program
-from regdem.transform.spill import Access, Placement, keeps_old, store_positions
+from regdem.transform.spill import (
+    LOAD_CYCLES,
+    Access,
+    Placement,
+    keeps_old,
+    store_positions,
+)
 
 PASSES = ("eliminate", "substitute", "reschedule")
 ELIMINATE, SUBSTITUTE, RESCHEDULE = PASSES
@@ -32,7 +37,7 @@ ELIMINATE, SUBSTITUTE, RESCHEDULE = PASSES
 
 def fallbacks(passes: frozenset[str]) -> list[frozenset[str]]:
     """What to try for one choice of registers: all of `passes`, then without those that take
-    registers, which no longer fit where live values cross in ways that counting does not see."""
+    registers, where the temporaries of single accesses need them."""
     tried = [passes, passes - {RESCHEDULE}, passes - {RESCHEDULE, SUBSTITUTE}]
     return [each for k, each in enumerate(tried) if each not in tried[:k]]
 
@@ -59,44 +64,58 @@ def letters(passes: frozenset[str]) -> str:
     return "".join(name[0] for name in PASSES if name in passes) or "0"
 
 
-def free_registers(
-    program: Program, live: Liveness, kept: int, accesses: Sequence[Access], limit: int
-) -> list[int]:
-    """Registers free at each instruction: not a live one of `kept` (a mask), nor the slots'
-    address, nor a temporary of an access there."""
-    gpr = FILE_MASK[RegisterFile.GPR]
-    taken = [
-        1 + ((before | after | defs) & kept & gpr).bit_count()
+def idle_registers(live: Liveness, kept: int) -> list[int]:
+    """Registers of `kept` (a mask) that hold nothing at each instruction, as masks."""
+    return [
+        kept & ~(before | after | defs)
         for before, after, defs in zip(live.before, live.after, live.defs, strict=True)
     ]
-    everywhere = [True] * len(program)
-    for access in accesses:
-        held = set(access.reads | access.writes)
-        # A store that waits for a load under way keeps the temporary until then.
-        for first, last in store_positions(program, live, access, Placement(), everywhere).items():
-            held.update(range(first, last + 1))
-        for i in held:
-            taken[i] += 1
-    return [limit - count for count in taken]
 
 
-def substituted(program: Program, access: Access, room: list[int]) -> list[bool]:
-    """Where a demoted register may be away: not between accesses of a block with a free register.
-
-    What is used of `room` is taken off.
+def substituted(program: Program, access: Access, idle: list[int]) -> list[bool]:
+    """Where a demoted register may be away: not between accesses of a block where one register is
+    idle all along. What is used is taken off `idle`.
     """
     away = [True] * len(program)
-    ordered = sorted(access.reads | access.writes)
-    for first, second in itertools.pairwise(ordered):
-        between = range(first + 1, second)
+    stays, end = 0, -1
+    for first, second in itertools.pairwise(sorted(access.reads | access.writes)):
         if program.block_of[first] != program.block_of[second]:
             continue
-        if any(room[i] < 1 for i in between):
+        among = stays if first == end else ~0
+        # The first instruction of a run that goes on has been taken off already.
+        span = range(first + (first == end), second + 1)
+        free = functools.reduce(lambda mask, i: mask & idle[i], span, among)
+        if not free:
             continue
-        for i in between:
-            room[i] -= 1
+        stays, end = free & -free, second
+        for i in span:
+            idle[i] &= ~stays
         away[first : second + 1] = [False] * (second + 1 - first)
     return away
+
+
+def spread(program: Program, access: Access, placement: Placement, idle: list[int]) -> None:
+    """Moves loads up within their blocks to where a register stays idle until the use."""
+    stall = program.code.stall
+    for i in sorted(placement.loads):
+        start = program.blocks[int(program.block_of[i])].start
+        at, cycles, free = i, 0, idle[i]
+        while at > start and cycles < LOAD_CYCLES:
+            j = at - 1
+            stored = (at, False) in placement.stores.values() or (
+                (j, True) in placement.stores.values()
+            )
+            if j in access.reads or j in access.writes or stored or not free & idle[j]:
+                break
+            free &= idle[j]
+            at = j
+            cycles += max(1, int(stall[j]))
+        if at == i:
+            continue
+        taken = free & -free
+        for j in range(at, i + 1):
+            idle[j] &= ~taken
+        placement.hoisted[i] = at
 
 
 def unreduced(
@@ -116,7 +135,7 @@ def unreduced(
     def overwritten(i: int) -> bool:
         j = i + 1
         while j < len(program) and held(j):
-            if j in access.writes:
+            if j in access.writes and program.code.guard[j] == 7:
                 return True
             j += 1
         return False
