@@ -54,6 +54,7 @@ def judge(groups: Sequence[Group]) -> Judgement:
         own_binary=in_use[1],
         settings=settings,
         fitted=blind.best(),
+        sensitivity=blind.sensitivity(),
     )
 
 

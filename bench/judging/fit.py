@@ -1,8 +1,9 @@
 """Fits the model's free constants, and predicts each kernel with constants fitted without it.
 
-The constants are few and coarse (`GRID`); from the present values, one at a time is moved to
-where the loss over the other kernels is least, twice around. Losses are remembered by setting and
-kernel, so that leaving each kernel out once costs little more than one fit.
+The constants are few and coarse (`GRID`). From values that are plausible without any measurement
+of whole kernels (`PRIOR`), one at a time is moved to where the loss over the other kernels is
+least, if that is worth `_STEP`, twice around. Losses are remembered by setting and kernel, so that
+leaving each kernel out once costs little more than one fit.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from bench.judging.data import Group
-from bench.judging.scores import Score, both
+from bench.judging.scores import Score, Total, both, total
 from regdem.machine.timing import Timing
 
 GRID: dict[str, tuple[float, ...]] = {
     "softness": (2.0, 2.5, 3.0, 4.0),
     "bank_conflict_cycles": (0.0, 0.25, 0.5, 0.75),
+    "branch_cycles": (0.0, 2.0, 4.0, 8.0),
     "local_capacity": (0.5, 0.75, 1.0, 1.5),
     "store_through": (0.25, 0.5, 0.75, 1.0),
     "local_slots": (1.0, 1.5, 2.0, 3.0),
     "l2_bytes_per_cycle": (24.0, 32.0, 40.0, 48.0),
 }
-_ROUNDS = 2
 Setting = tuple[float, ...]
+PRIOR: Setting = (3.0, 0.5, 4.0, 1.0, 1.0, 1.0, 32.0)
+"""A soft knee; half of the conflicts hidden; a pipeline refill; all of L1; stores written through;
+one slot; half of L2's port to an SM."""
+_ROUNDS = 2
+_STEP = 0.001
 
 
 def setting_of(machine: Timing) -> Setting:
@@ -70,19 +76,31 @@ class Fit:
     def best(self, without: str = "") -> Setting:
         """The setting with the least loss over the kernels other than `without`."""
         kept = [k for k, group in enumerate(self.groups) if group.kernel != without]
-        setting = setting_of(self.machine)
+        setting = PRIOR
         least = self.loss(kept, setting)
         for _ in range(_ROUNDS):
             start = setting
             for place, values in enumerate(GRID.values()):
-                for value in values:
-                    tried = (*setting[:place], value, *setting[place + 1 :])
-                    loss = self.loss(kept, tried)
-                    if loss < least - 1e-6:
-                        setting, least = tried, loss
+                tried = [(*setting[:place], value, *setting[place + 1 :]) for value in values]
+                losses = [self.loss(kept, each) for each in tried]
+                if min(losses) < least - _STEP:
+                    least = min(losses)
+                    setting = tried[losses.index(least)]
             if setting == start:
                 break
         return setting
+
+    def sensitivity(self) -> list[tuple[str, float, Total, Total]]:
+        """Each constant at each of its values, the others in use: means over all builds, and over
+        those made from the input alone."""
+        now = setting_of(self.machine)
+        found: list[tuple[str, float, Total, Total]] = []
+        for place, (name, values) in enumerate(GRID.items()):
+            for value in values:
+                tried = (*now[:place], value, *now[place + 1 :])
+                every, parts = self.judged({group.kernel: tried for group in self.groups})
+                found.append((name, value, total(every), total(parts)))
+        return found
 
     def settings(self) -> dict[str, Setting]:
         """By kernel: the constants fitted to all other kernels."""

@@ -112,7 +112,7 @@ def both(group: Group, machine: Timing, *, grid: bool) -> tuple[Score, Score | N
 
 @dataclass(frozen=True)
 class Total:
-    """Over kernels: means, and the worst choice."""
+    """Over kernels: means, and the worst choice. `unchanged`: the regret of never choosing."""
 
     kernels: int
     builds: int
@@ -120,6 +120,7 @@ class Total:
     regret: float
     gain: float
     worst: Score
+    unchanged: float
     covered: float
     error: float
 
@@ -134,6 +135,7 @@ def total(scores: Sequence[Score]) -> Total:
         regret=_geometric([s.regret for s in scores]),
         gain=_geometric([s.gain for s in scores]),
         worst=min(scores, key=lambda s: s.gain),
+        unchanged=_geometric([s.regret / s.gain for s in scores]),
         covered=sum(s.covered for s in scores) / others,
         error=sum(s.error for s in scores) / len(scores),
     )

@@ -14,6 +14,7 @@ from regdem.cli.options import (
     dynamic_shared_option,
     kernel_option,
     output_options,
+    profile_option,
     threads_option,
 )
 from regdem.cli.output import Output, dump_json, envelope, input_entry
@@ -58,10 +59,7 @@ paper's formula.
     "--model", type=click.Choice(["throughput", "paper"]), default="throughput", show_default=True,
     help="What to rank by.",
 )  # fmt: skip
-@click.option(
-    "--profile", "profile_text", metavar="FILE|WORD",
-    help="What was measured of the first file's kernel, or what it is bound by.",
-)  # fmt: skip
+@profile_option
 @click.option("--explain", is_flag=True, help="Show the sum for each kernel.")
 @output_options("text", "json")
 @debug_option

@@ -81,10 +81,13 @@ def case(
     correction = correction or Correction()
     known, constants = machine.latency, machine.model
     near = locality.l1 * (l1_bytes / machine.l1_and_shared_bytes) ** constants["l1_exponent"]
-    gathered = near
+    room = 1.0
     if locality.crowd_bytes:
-        gathered *= min(1.0, l1_bytes / warps / locality.crowd_bytes)
+        room = min(1.0, l1_bytes / warps / locality.crowd_bytes) ** 2
+    gathered = near * room
     kept = _kept(summary, warps, l1_bytes, constants["local_capacity"])
+    if summary.is_recursive:
+        kept *= room
     loads, gathers = summary.of("load").instructions, summary.of("gather").instructions
     hit = near if not gathers else (near * loads + gathered * gathers) / (loads + gathers)
     beyond = (1.0 - locality.dram) * known["l2"] + locality.dram * known["dram"]
@@ -93,7 +96,8 @@ def case(
     time = summary.time(latency, local)
     demands = _demands(summary, locality, machine, near, gathered, kept)
     busy = {k: v * warps * correction.of(k) for k, v in demands.items()}
-    alone = time.cycles * correction.time
+    branches = constants["branch_cycles"] * summary.pipes.get("control", 0.0)
+    alone = (time.cycles + branches) * correction.time
     return Case(
         warps=warps,
         cycles=soft_max((alone, pipe_cycles(busy, machine)), constants["softness"]),
@@ -154,10 +158,12 @@ def _demands(
     again = (load.repeated_bytes + gather.repeated_bytes) * (1.0 - kept)
     read = (load.sector_bytes + again) * (1.0 - near)
     read += locality.gather * gather.sector_bytes * (1.0 - gathered)
-    written = summary.of("store").sector_bytes
+    store = summary.of("store")
+    written = store.sector_bytes
     spilled = local_load.sector_bytes * (1.0 - kept)
     spilled += local_store.sector_bytes * max(constants["store_through"], 1.0 - kept)
-    moved = read + written + summary.of("atomic").sector_bytes + spilled
+    moved = read + written + store.repeated_bytes + spilled
+    moved += summary.of("atomic").sector_bytes
     found["l2"] = moved / machine.l2_bytes_per_cycle
     found["dram"] = (read + written) * locality.dram / machine.dram_bytes_per_cycle
     return found

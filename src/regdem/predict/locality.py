@@ -15,8 +15,8 @@ from dataclasses import dataclass
 class Locality:
     """`l1`: share of sectors touched for the first time by a warp that are in L1 all the same.
     `dram`: share of what misses L1 that goes on to DRAM. `gather`: sectors of a gather, relative to
-    lanes half a sector apart. `crowd_bytes`: L1 bytes per warp below which gathers lose their hits
-    in proportion; 0 for never."""
+    lanes half a sector apart. `crowd_bytes`: L1 bytes per warp below which gathers, and the stacks
+    of recursions, lose their hits, with the square of what is missing; 0 for never."""
 
     name: str
     l1: float
@@ -28,6 +28,6 @@ class Locality:
 TYPICAL = Locality("typical", l1=0.45, dram=0.40, gather=1.0)
 CACHED = Locality("cached", l1=0.85, dram=0.10, gather=0.5)
 STREAMING = Locality("streaming", l1=0.05, dram=0.80, gather=1.5)
-CROWDED = Locality("crowded", l1=0.85, dram=0.10, gather=1.0, crowd_bytes=8192)
+CROWDED = Locality("crowded", l1=0.85, dram=0.10, gather=1.0, crowd_bytes=12288)
 AVERAGED = (TYPICAL, CACHED, STREAMING)
 SCENARIOS = (*AVERAGED, CROWDED)

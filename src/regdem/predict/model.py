@@ -34,6 +34,9 @@ from regdem.predict.profile import Corrections, Profile, corrections
 from regdem.predict.summary import Summary, summarise
 
 _REFERENCE_WARPS = 64
+_ERROR, _ERROR_OF_CHANGE = 0.08, 0.25
+"""Of the logarithm of a speed-up: at all, and per logarithm predicted. Chosen so that about nine in
+ten measured speed-ups lie in the interval (docs/results/predictor.md)."""
 _GUESS = "some addresses come from loaded data: their locality is a guess"
 
 
@@ -157,6 +160,25 @@ def predict_summary(
         waves=launch.waves,
         is_profiled=correct is not None,
     )
+
+
+def speedup(before: Prediction, after: Prediction) -> tuple[float, float, float]:
+    """Predicted speed-up: typical, and the interval.
+
+    The interval spans the assumptions about locality, and is widened on both sides by the model's
+    own error, which grows with what is predicted to change. Equal predictions (the same code) have
+    no interval. Infinite where only `after` fits on an SM, 0 where `after` does not.
+    """
+    if after.active_warps == 0:
+        return 0.0, 0.0, 0.0
+    if before.active_warps == 0:
+        return math.inf, math.inf, math.inf
+    if before.by_scenario == after.by_scenario:
+        return 1.0, 1.0, 1.0
+    each = [before.by_scenario[name] / cycles for name, cycles in after.by_scenario.items()]
+    typical = before.predicted_cycles / after.predicted_cycles
+    wider = math.exp(_ERROR + _ERROR_OF_CHANGE * abs(math.log(typical)))
+    return typical, min(each) / wider, max(each) * wider
 
 
 def _notes(summary: Summary, machine: Timing) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ PIPE_OF = {
     "alu": "alu", "fma": "fma", "imad": "imad", "imad_wide": "imad_wide", "half": "half",
     "half_mma": "half", "fp64": "fp64", "mma": "mma", "gmma": "mma", "fp64_mma": "mma",
     "uniform": "uniform", "r2ur": "uniform", "mufu": "mufu", "variable": "convert",
-    "memory_constant": "constant", "shuffle": "shuffle", "special": "shuffle",
+    "control": "control", "memory_constant": "constant", "shuffle": "shuffle", "special": "shuffle",
 }  # fmt: skip
 _CAUSE_OF = {
     "global": "long_scoreboard", "generic": "long_scoreboard", "local": "local_memory",
