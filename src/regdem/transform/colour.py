@@ -12,9 +12,9 @@ are looked up, for the groups that take part; the interference graph as a whole 
 
 Four searches, the first that places all counts: strictest and widest first, spreading (of the
 registers that fit, the one whose other uses lie farthest away, since an access that is still under
-way makes the next writer of its register wait); the same, packing; by start, each into the
-narrowest hole; by start, packing. `shortfall` tells beforehand where no colouring can exist: a
-cheap bound by the aligned pairs of registers that are occupied at each point.
+way makes the next writer of its register wait); by start, each into the narrowest hole; strictest
+and widest first, packing; by start, packing. `shortfall` tells beforehand where no colouring can
+exist: a cheap bound by the aligned pairs of registers that are occupied at each point.
 
 Not claimed: that a colouring is found wherever one exists.
 """
@@ -33,9 +33,8 @@ from regdem.analysis.webs import STACK_POINTER, Webs
 
 _FAR = 96
 """Points beyond which a register's last use no longer matters to the next."""
-_EJECTIONS = 4000
 _PATIENCE = 1000
-"""Most ejections of a search, and most without any gain."""
+"""Ejections without any gain before a search is given up; four times as many in all."""
 _TABU = 10
 _BROKEN_PAIR = 1 << 20
 _NEVER = 1 << 60
@@ -100,13 +99,13 @@ def colour(webs: Webs, limit: int, *, distinct: int = 0) -> Colouring:
     earliest = sorted(range(len(tuples)), key=lambda k: (tuples[k].first, -tuples[k].alignment))
     neighbours = _Neighbours(tuples)
     best: Colouring | None = None
-    for order, fit in (
-        (widest, _Fit.FARTHEST),
-        (widest, _Fit.FIRST),
-        (earliest, _Fit.TIGHTEST),
-        (earliest, _Fit.FIRST),
+    for order, fit, patience in (
+        (widest, _Fit.FARTHEST, _PATIENCE // 4),
+        (earliest, _Fit.TIGHTEST, _PATIENCE),
+        (widest, _Fit.FIRST, _PATIENCE),
+        (earliest, _Fit.FIRST, _PATIENCE // 4),
     ):
-        search = _Search(tuples, neighbours, limit, fit)
+        search = _Search(tuples, neighbours, limit, fit, patience)
         unplaced = search.run(order)
         if best is None or len(unplaced) < len(best.unplaced):
             best = Colouring(search.registers(len(webs.webs)), unplaced, search.placed)
@@ -181,11 +180,17 @@ class _Search:
     """One search: a partial colouring that is completed, ejecting what is in the way."""
 
     def __init__(
-        self, tuples: Sequence[_Tuple], neighbours: _Neighbours, limit: int, fit: _Fit
+        self,
+        tuples: Sequence[_Tuple],
+        neighbours: _Neighbours,
+        limit: int,
+        fit: _Fit,
+        patience: int,
     ) -> None:
         self._tuples = tuples
         self._neighbours = neighbours
         self._fit = fit
+        self._patience = patience
         self._taken = [0] * limit
         self._shift: list[int | None] = [None] * len(tuples)
         self._weight = [_NEVER if t.pinned else 1 for t in tuples]
@@ -204,7 +209,7 @@ class _Search:
             self._steps += 1
             shift = self._free_shift(k)
             if shift is None:
-                if ejections >= _EJECTIONS or since >= _PATIENCE:
+                if ejections >= 4 * self._patience or since >= self._patience:
                     return (k, *(k for _, k in sorted(queue)))
                 shift, ejected = self._make_way(k)
                 if shift is None:
