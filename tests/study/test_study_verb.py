@@ -16,6 +16,7 @@ from regdem.binary import Cubin
 from regdem.cli.main import run
 from regdem.cli.schemas import schema
 from regdem.study import toolchain
+from regdem.study.evidence import listing
 from regdem.study.model import Study
 from regdem.study.page import study_page
 from regdem.study.text import text_study
@@ -84,6 +85,17 @@ def test_json_of_limits_with_refusals(tmp_path: Path, capsys: Capture) -> None:
     assert [entry["name"] for entry in value["refused"]] == ["cap-32-shared"]
     assert (out / "cap-32-shared.log").exists()
     assert not (out / "cap-32-shared.cubin").exists()
+
+
+@pytest.mark.tools
+def test_listing_with_and_without_nvdisasm(window: Study) -> None:
+    one = window.build("unroll-40").analysed
+    plain = listing(one, {})
+    assert "nvdisasm was not found" in plain
+    assert plain.count("spill to local") == len(one.code.spills.spills.spill_sites)
+    told = listing(one, {0: "LDC R1, c[0x0][0x28]"}).splitlines()
+    assert told[1].startswith("/*0000*/  LDC R1, c[0x0][0x28]")
+    assert len(told) == one.code.instructions + 1
 
 
 @pytest.mark.tools
