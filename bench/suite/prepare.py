@@ -70,6 +70,8 @@ def _cache_key(spec: KernelSpec, how: Build) -> str:
     """Everything a build depends on."""
     digest = hashlib.sha256((KERNELS / spec.source).read_bytes())
     facts = (how.name, spec.kernel, spec.block, spec.nvcc_flags, ARCH, nvcc_version())
+    if how.cap is not None and is_bounded(spec):
+        facts = (*facts, "cap as a directive")
     digest.update(repr(facts).encode())
     return digest.hexdigest()[:32]
 
@@ -119,13 +121,19 @@ def _ptx_of(spec: KernelSpec, how: Build, out: Path) -> tuple[str | None, Outcom
     return text, done
 
 
+def is_bounded(spec: KernelSpec) -> bool:
+    """Whether the source has launch bounds: ptxas ignores `-maxrregcount` beside them."""
+    return "__launch_bounds__" in (KERNELS / spec.source).read_text()
+
+
 def compile_build(spec: KernelSpec, how: Build, out: Path) -> Built:
     """Compiles one build of a kernel into `out`."""
     source = KERNELS / spec.source
     target = out / f"{spec.name}.{how.name}.cubin"
     commands: tuple[str, ...] = ()
     seconds = 0.0
-    if source.suffix == ".ptx" or how.pragma:
+    as_directive = how.cap is not None and is_bounded(spec)
+    if source.suffix == ".ptx" or how.pragma or as_directive:
         text, first = _ptx_of(spec, how, out)
         if first is not None:
             commands, seconds = (_portable(first.command, out),), first.seconds
@@ -158,12 +166,17 @@ def rewrite_command(spec: KernelSpec, variant: Variant, source: Path, target: Pa
     """The `regdem` call of a rewritten variant."""
     assert variant.rewrite is not None
     how = variant.rewrite
-    command = [*regdem_command(), how.verb, str(source), "-o", str(target)]
+    start = KERNELS / spec.source if how.from_source else source
+    command = [*regdem_command(), how.verb, str(start), "-o", str(target)]
     command += ["--kernel", f"^{spec.kernel}$", "--threads", ",".join(map(str, spec.block))]
     if how.registers is not None:
         command += ["--registers", str(how.registers)]
     if spec.dynamic_shared_bytes:
         command += ["--dynamic-shared-bytes", str(spec.dynamic_shared_bytes)]
+    if how.verb == "optimize":
+        command += ["--jobs", "1"]
+    if how.from_source:
+        command += [f"--compile-option={flag}" for flag in spec.nvcc_flags]
     return [*command, *how.options, "--format", "json"]
 
 

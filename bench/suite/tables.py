@@ -148,7 +148,7 @@ def summary(store: Store, run: int) -> Record:
     rows = rows_of(store, run)
     kernels = by_kernel(rows)
     checked = [row for row in rows if row["checks"]]
-    ours = [row for row in checked if row["family"] in ("binary", "ours")]
+    ours = [row for row in checked if row["family"] in ("binary", "ours", "blind")]
     means: dict[str, float] = {}
     limited = [each for each in kernels.values() if is_limited(each[0])]
     for label, families in GROUPS.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verb = Literal["demote", "promote", "optimize"]
-Family = Literal["default", "nvidia", "binary", "ours"]
+Family = Literal["default", "nvidia", "binary", "ours", "blind"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class Build:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A `regdem` verb applied to a build."""
+    """A `regdem` verb applied to a build, or to the source itself."""
 
     verb: Verb
     registers: int | None = None
     options: tuple[str, ...] = ()
+    from_source: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Variant:
     """`name` is unique within a kernel; `family` groups variants in the tables.
 
     Families: "default"; "nvidia" (compiler levers, need source or PTX); "binary" (ours, on the
-    default build: needs no source); "ours" (ours on any build).
+    default build: needs no source); "ours" (ours on any build); "blind" (what `optimize` chose from
+    the source: a build of the compiler or a rewrite of one).
     """
 
     name: str
@@ -119,6 +121,7 @@ def suite_variants(facts: Facts) -> list[Variant]:
         _nvidia(Build(255)),
         _nvidia(Build(pragma=True)),
         Variant("optimize", "binary", Build(), Rewrite("optimize")),
+        Variant("optimize_source", "blind", Build(), Rewrite("optimize", from_source=True)),
     ]
     if facts.spills:
         variants.append(_promoted(DEFAULT.build))
