@@ -1,0 +1,108 @@
+"""Files with several kernels or several cubins: what is done, what is left, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from regdem.binary import Cubin, open_container
+from regdem.cli.main import run
+from regdem.cli.schemas import schema
+
+TESTS = Path(__file__).resolve().parents[1]
+SPILLS = TESTS / "transform" / "data" / "spills.cubin"
+FATBIN = TESTS / "binary" / "data" / "containers" / "size.fatbin"
+
+
+def answer(verb: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run([verb, *arguments, "--format", "json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    jsonschema.validate(value, schema(verb))
+    return value
+
+
+def error(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run([*arguments, "--format", "json"]) == 2
+    return json.loads(capsys.readouterr().out)["error"]
+
+
+def test_kernels_that_need_nothing_or_are_refused_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.cubin"
+    value = answer(
+        "demote", capsys, str(SPILLS), "-o", str(out), "--threads", "128", "--registers", "20"
+    )
+    before = Cubin.parse(SPILLS.read_bytes())
+    after = Cubin.parse(out.read_bytes())
+    status = {each["name"]: each["status"] for each in value["kernels"]}
+    assert set(status) == {kernel.name for kernel in before.kernels}
+    assert "rewritten" in status.values()
+    for each in value["kernels"]:
+        kernel = before.kernel(each["name"])
+        if each["status"] == "rewritten":
+            assert after.kernel(each["name"]).registers_per_thread <= 20
+            continue
+        assert each["reason"]
+        assert after.kernel(each["name"]).code == kernel.code
+        assert (each["status"] == "nothing_to_do") == (kernel.registers_per_thread <= 20)
+
+
+def test_promotion_skips_kernels_without_spills(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.cubin"
+    value = answer("promote", capsys, str(SPILLS), "-o", str(out), "--threads", "128")
+    status = {each["name"]: each["status"] for each in value["kernels"]}
+    assert status["plain"] == "nothing_to_do"
+    assert status["single"] == "rewritten"
+
+
+def test_a_named_kernel_that_needs_nothing_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.cubin"
+    what = ["promote", str(SPILLS), "-o", str(out), "--threads", "128", "--kernel", "^plain$"]
+    assert error(capsys, *what)["code"] == "nothing_to_do"
+    assert not out.exists()
+
+
+def test_paper_options_need_a_paper_order(
+    example_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = ["demote", str(example_path), "-o", str(tmp_path / "o"), "--threads", "256"]
+    what += ["--registers", "40", "--paper-options", "all"]
+    assert "--candidates" in error(capsys, *what)["hint"]
+    value = answer("demote", capsys, *what[1:], "--candidates", "static")
+    assert value["kernels"][0]["method"] == "static"
+
+
+def test_extract_lists_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    value = answer("extract", capsys, str(FATBIN))
+    entries = open_container(FATBIN)
+    assert [each["kind"] for each in value["entries"]] == [entry.kind for entry in entries]
+    assert all("file" not in each for each in value["entries"])
+    folder = tmp_path / "pieces"
+    value = answer("extract", capsys, str(FATBIN), "-o", str(folder))
+    written = [Path(each["file"]["path"]) for each in value["entries"] if "file" in each]
+    assert sorted(folder.iterdir()) == sorted(written)
+    cubins = [path for path in written if path.suffix == ".cubin"]
+    contents = [entry.read() for entry in entries if entry.kind == "cubin"]
+    assert [path.read_bytes() for path in cubins] == contents
+
+
+def test_extract_of_nothing_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert error(capsys, "extract", str(FATBIN), "--kernel", "absent")["code"] == "bad_usage"
+
+
+def test_check_names_both_architectures(
+    example_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = TESTS / "binary" / "data" / "cuda12_sm_80.cubin"
+    message = error(capsys, "check", str(old), str(example_path))["message"]
+    assert "sm_90" in message
+    assert "sm_80" in message
