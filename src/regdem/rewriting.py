@@ -16,6 +16,7 @@ from regdem.api import Module, load
 from regdem.binary import Cubin, Kernel
 from regdem.errors import UsageError
 from regdem.inputs import OptimizerInput, open_inputs
+from regdem.isa.table import supported_architectures
 from regdem.machine import BlockShape, block_shape
 from regdem.optimizer import KernelChoice, Options, optimize_cubin
 from regdem.predict.profile import Profile, read_profile
@@ -184,6 +185,9 @@ def optimize(
             ptx=None if ptx is None else os.fspath(ptx),
             options=compile_options,
         )
+    inputs = [each for each in inputs if each.cubin.kernels]
+    # Of code for several architectures, that which can be rewritten; of no such, the refusal.
+    inputs = [e for e in inputs if e.cubin.arch in supported_architectures()] or inputs
     cubins: list[Cubin] = []
     choices: list[KernelChoice] = []
     for each in inputs:
