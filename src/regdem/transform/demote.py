@@ -51,6 +51,7 @@ from regdem.transform.gaps import (
     Value,
     choose_gaps,
     gaps_of,
+    out_of_reach,
     settled,
     share_slots,
     values_of,
@@ -243,8 +244,10 @@ def _by_live_range(
         for _ in range(_ROUNDS):
             crowd = pressure + shortage.lost
             gaps = gaps_of(program, live, values, crowd > target)
-            chosen = choose_gaps(values, gaps, crowd, target, 4 * options.most_slots)
-            chosen = None if chosen is None else settled(live, chosen)
+            chosen = None
+            if not out_of_reach(values, gaps, crowd, target, options.most_slots):
+                chosen = choose_gaps(values, gaps, crowd, target, 4 * options.most_slots)
+                chosen = None if chosen is None else settled(live, chosen)
             if chosen is not None and share_slots(chosen)[1] > options.most_slots:
                 chosen = choose_gaps(values, gaps, crowd, target, options.most_slots)
                 chosen = None if chosen is None else settled(live, chosen)
@@ -252,11 +255,11 @@ def _by_live_range(
                 shortage.give_up_evenly()
                 continue
             if chosen is None:
-                unbounded = choose_gaps(values, gaps, crowd, target, 2 * len(values))
+                idle = not out_of_reach(values, gaps, crowd, target, 2 * len(values))
                 tried.append(
-                    "no idle live ranges left"
-                    if unbounded is None
-                    else f"more slots needed than the {options.most_slots} that fit"
+                    f"more slots needed than the {options.most_slots} that fit"
+                    if idle
+                    else "no idle live ranges left"
                 )
                 break
             evicted = sum(

@@ -261,6 +261,41 @@ def _gaps_of_value(
     return found
 
 
+def out_of_reach(
+    values: Sequence[Value],
+    gaps: Sequence[Gap],
+    pressure: NDArray[np.int32],
+    target: int,
+    most_slots: int,
+) -> bool:
+    """Whether no choice can do: too few values are idle at some instruction, or fewer words fit.
+
+    Values that leave at one instruction are live together, so each needs slots of its own, unless
+    it can be computed again.
+    """
+    excess = np.maximum(pressure.astype(np.int32) - target, 0)
+    if not excess.any():
+        return False
+    idle: dict[int, list[NDArray[np.intp]]] = {}
+    words: dict[int, int] = {}
+    again: set[int] = set()
+    for gap in gaps:
+        value = values[gap.value]
+        first = value.webs[0].index
+        idle.setdefault(first, []).append(gap.places)
+        words[first] = value.words
+        if value.definition is not None:
+            again.add(first)
+    reach = np.zeros(len(excess), dtype=np.int32)
+    free = np.zeros(len(excess), dtype=np.int32)
+    for first, places in idle.items():
+        where = np.unique(np.concatenate(places)) if len(places) > 1 else places[0]
+        reach[where] += words[first]
+        if first in again:
+            free[where] += words[first]
+    return bool((excess > reach).any() or (excess - free > most_slots).any())
+
+
 def choose_gaps(
     values: Sequence[Value],
     gaps: Sequence[Gap],
