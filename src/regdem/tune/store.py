@@ -32,6 +32,8 @@ from regdem.tune.made import Made
 from regdem.tune.results import Measurement
 
 STORE_NAME = "store.sqlite"
+_NO_MAKERS = ("cli", "report", "study")
+"""Parts of regdem that have no say in what a variant is."""
 _SCHEMA = """
 create table if not exists made (
     making text not null, name text not null, position integer not null, row text not null,
@@ -59,7 +61,7 @@ def code_fingerprint() -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder).parts
-        if path.is_file() and "__pycache__" not in inside and inside[0] not in ("cli", "report"):
+        if path.is_file() and "__pycache__" not in inside and inside[0] not in _NO_MAKERS:
             digest.update("/".join(inside).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()

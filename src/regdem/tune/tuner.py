@@ -18,6 +18,7 @@ measured kept.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -102,12 +103,21 @@ def _pool(executor: Executor | None, jobs: int) -> Generator[Executor | None]:
     if executor is not None or jobs == 1:
         yield executor
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_leave_quietly) as pool:
         pool.submit(int).result()
         try:
             yield pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _leave_quietly() -> None:
+    """In a worker: Ctrl-C, which a terminal sends to all processes, ends it without a word."""
+
+    def end(*_: object) -> None:
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
 
 
 def _devices(
