@@ -145,14 +145,25 @@ class InspectJob:
     threads: int | None
     dynamic_shared_bytes: int
     origin: str | None
+    predict: bool = True
 
     def run(self) -> KernelReport:
         """The report."""
-        return inspect_kernel(self.kernel, self.threads, self.dynamic_shared_bytes, self.origin)
+        return inspect_kernel(
+            self.kernel,
+            self.threads,
+            self.dynamic_shared_bytes,
+            self.origin,
+            predict=self.predict,
+        )
 
 
 def inspect_jobs(
-    located: Iterable[Located], threads: int | None, dynamic_shared_bytes: int | None
+    located: Iterable[Located],
+    threads: int | None,
+    dynamic_shared_bytes: int | None,
+    *,
+    predict: bool = True,
 ) -> list[InspectJob]:
     """One job a kernel: the launch given, else the sidecar's, else what the kernel declares."""
     return [
@@ -163,6 +174,7 @@ def inspect_jobs(
             if dynamic_shared_bytes is not None
             else entry.sidecar_dynamic_shared_bytes,
             entry.origin,
+            predict,
         )
         for entry in located
     ]

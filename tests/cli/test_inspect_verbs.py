@@ -71,7 +71,12 @@ def test_inspect_text(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "48 registers per thread" in text
     assert "fits 48?     yes" in text
+    assert "[stop_chasing_occupancy]" in text
+    assert "times as fast (" in text
+    assert run(["inspect", NEIGHBOUR, "--threads", "256", "--no-predict"]) == 0
+    text = capsys.readouterr().out
     assert "[cross_cliff]" in text
+    assert "not predicted here" in text
 
 
 def test_inspect_dot_and_html(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from regdem.analysis.liveness import liveness
 from regdem.binary import Cubin
 from regdem.isa.decoded import RegisterFile
 from regdem.program.from_kernel import program_of
+from regdem.report.advice import advise
 from regdem.report.inspection import inspect_kernel
 from regdem.report.model import CodeAnalysis, KernelReport
 from regdem.report.text import sparkline, text_report
@@ -30,9 +31,51 @@ def test_example_stands_on_a_cliff(neighbour: KernelReport) -> None:
     assert neighbour.registers_per_thread == 48
     assert neighbour.occupancy is not None
     assert neighbour.occupancy.active_warps == 40
-    assert rules(neighbour)[0] == "cross_cliff"
-    assert neighbour.advice[0].evidence["cliff_registers"] == 40
-    assert "--registers 40 --threads 256" in neighbour.advice[0].action
+    assert rules(neighbour) == ["stop_chasing_occupancy"]
+    assert neighbour.advice[0].evidence["forecast"]["registers"] == 40
+
+
+def test_advice_asks_what_the_optimiser_asks(neighbour: KernelReport) -> None:
+    """No advice to demote where the predictor sees nothing won; its estimate where it does."""
+    step = neighbour.forecast("demote")
+    assert step is not None
+    assert step.active_warps == 48
+    assert not step.pays
+    assert "cross_cliff" not in rules(neighbour)
+    assert step.words in neighbour.advice[0].message
+    fast = replace(step, speedup=1.2, least=1.0, most=1.4, pays=True)
+    promised = replace(neighbour, forecasts=(fast,))
+    first = advise(promised)[0]
+    assert first.rule == "cross_cliff"
+    assert first.gain.startswith("predicted 1.20 times as fast (1.00 to 1.40)")
+    assert "--registers 40 --threads 256" in first.action
+    assert "stop_chasing_occupancy" not in [advice.rule for advice in advise(promised)]
+
+
+def test_the_best_step_is_advised(neighbour: KernelReport) -> None:
+    near = neighbour.forecast("demote")
+    assert near is not None
+    far = replace(near, registers=32, speedup=1.3, least=1.0, pays=True)
+    first = advise(replace(neighbour, forecasts=(near, far)))[0]
+    assert (first.rule, first.evidence["cliff_registers"]) == ("cross_cliff", 32)
+
+
+def test_gains_are_not_promised_unasked(neighbour: KernelReport) -> None:
+    first = advise(replace(neighbour, forecasts=None))[0]
+    assert first.rule == "cross_cliff"
+    assert "not predicted here" in first.gain
+
+
+def test_promotion_carries_its_estimate(unrolled: KernelReport) -> None:
+    forecast = unrolled.forecast("promote")
+    assert forecast is not None
+    assert forecast.speedup > 1.0
+    (advice,) = [each for each in unrolled.advice if each.rule == "promote_spills"]
+    assert forecast.words in advice.gain
+    slower = replace(forecast, speedup=0.9)
+    assert "promote_spills" not in [
+        each.rule for each in advise(replace(unrolled, forecasts=(slower,)))
+    ]
 
 
 def test_needed_registers_lie_between_live_and_allocated(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PARALLEL_INSTRUCTIONS = 20_000
 """Below this many instructions, starting processes costs more than it saves."""
+PREDICTED_INSTRUCTIONS = 20_000
+"""The predictor takes several times as long as everything else: more code has to be asked for."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Inspected:
 @click.option(
     "--fits", type=int, metavar="R", help="Ask whether R registers suffice, and what is in the way."
 )
+@click.option(
+    "--predict/--no-predict",
+    default=None,
+    help="Predict what crossing the next cliff is worth. [for up to 20,000 instructions]",
+)
 @click.option("--exact", is_flag=True, help="Answer --fits, and the least count, by OR-tools.")
 @click.option(
     "--exact-seconds",
@@ -73,6 +80,7 @@ def command(
     arch: str | None,
     jobs: int | None,
     fits: int | None,
+    predict: bool | None,
     exact: bool,
     exact_seconds: float,
     graph: bool,
@@ -84,7 +92,7 @@ def command(
     of a kernel cache, `.cu` or `.ptx` (compiled with the tools found), or `-`.
     """
     count = threads.threads if threads else None
-    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch, jobs)
+    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch, jobs, predict)
     if output.format == "dot":
         _emit_dot(output, found)
         return
@@ -103,9 +111,11 @@ def inspect_file(
     dynamic_shared_bytes: int | None = None,
     arch: str | None = None,
     jobs: int | None = None,
+    predict: bool | None = False,
 ) -> Inspected:
     """Load a file and inspect the kernels selected, on several processes where that pays.
 
+    predict: whether to ask the predictor about cliffs; None: if there is little code.
     Raises InputError, UsageError; UnsupportedError if no kernel selected is understood.
     """
     from regdem.api import inspect_all, inspect_jobs
@@ -113,8 +123,12 @@ def inspect_file(
     gc.disable()  # values without cycles: the collector only costs, a quarter of the time
     module, head = load_file(path, arch)
     located = select(module, pattern)
-    work = inspect_jobs(located, threads, dynamic_shared_bytes)
-    size = sum(job.kernel.instruction_count for job in work)
+    size = sum(entry.kernel.instruction_count for entry in located)
+    if predict is None:
+        predict = size <= PREDICTED_INSTRUCTIONS
+        if not predict:
+            note(f"regdem: gains are not predicted for {size:,} instructions; --predict does it")
+    work = inspect_jobs(located, threads, dynamic_shared_bytes, predict=predict)
     processes = min(len(work), jobs or os.cpu_count() or 1)
     progress = Progress("inspect")
     if processes > 1 and (size >= PARALLEL_INSTRUCTIONS or jobs):

@@ -1,9 +1,10 @@
 """What to do about a kernel, ranked, each with the evidence that asks for it.
 
 One function a rule: it looks at the report and returns an `Advice` or None. A rule speaks only
-where its evidence stands in the report, and names the command or the source change. Gains are
-stated as what changes (warps, bytes, registers), not as promised time: what the warps are worth
-is for `regdem optimize` to predict and for a GPU to say.
+where its evidence stands in the report, and names the command or the source change. Rules that lead
+below a cliff, or spills into shared memory, carry the predictor's estimate as their gain and are
+ranked by it; where it says that nothing is won they are silent, and `stop_chasing_occupancy` says
+why. Where the predictor was not asked, gains are what changes (warps, bytes, registers).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from regdem.analysis.ilp import LoopParallelism
 from regdem.machine import Cliff
-from regdem.report.model import Advice, CodeAnalysis, KernelReport, PeakValue
+from regdem.report.model import Advice, CodeAnalysis, Forecast, KernelReport, PeakValue
 
 MANY_VALUES = 4
 """Fewer values than this at the peak are not worth a rule."""
@@ -28,13 +29,28 @@ def advise(report: KernelReport) -> tuple[Advice, ...]:
     return tuple(sorted(found, key=lambda advice: (-advice.weight, advice.rule)))
 
 
-def next_cliff(report: KernelReport) -> Cliff | None:
-    """The nearest step with more blocks, where registers are what limits; else None."""
+def cliffs_below(report: KernelReport) -> list[Cliff]:
+    """The steps with more blocks, the nearest first, where registers are what limits."""
     present = report.occupancy
     if present is None or "registers" not in present.limiters or not present.active_blocks:
-        return None
+        return []
     above = [cliff for cliff in present.cliffs if cliff.active_blocks > present.active_blocks]
-    return max(above, key=lambda cliff: cliff.registers_max, default=None)
+    return sorted(above, key=lambda cliff: -cliff.registers_max)
+
+
+def next_cliff(report: KernelReport) -> Cliff | None:
+    """The step to go to: the best of those predicted to pay, else the nearest; None: there is none."""
+    cliffs = cliffs_below(report)
+    best = _best(report)
+    if best is not None and best.pays:
+        return next((cliff for cliff in cliffs if cliff.registers_max == best.registers), None)
+    return cliffs[0] if cliffs else None
+
+
+def _best(report: KernelReport) -> Forecast | None:
+    """The forecast of the best step: one that pays if there is one."""
+    steps = [each for each in report.forecasts or () if each.kind in ("demote", "renumber")]
+    return max(steps, key=lambda each: (each.pays, each.speedup), default=None)
 
 
 def main_loops(analysis: CodeAnalysis) -> list[LoopParallelism]:
@@ -61,11 +77,33 @@ def _step(report: KernelReport, cliff: Cliff) -> str:
     )
 
 
+def _pays(report: KernelReport) -> bool:
+    """Whether crossing the next cliff is worth it, as far as the predictor was asked."""
+    forecast = _best(report)
+    return forecast is None or forecast.pays
+
+
+def _gain(report: KernelReport, cliff: Cliff) -> str:
+    forecast = _best(report)
+    step = _step(report, cliff)
+    if forecast is None:
+        return f"{step}; not predicted here: regdem predict, or regdem optimize"
+    return f"{forecast.words}: {step}"
+
+
+def _weight(forecast: Forecast | None, default: float) -> float:
+    """Predicted gains are ranked by size: 2 % and 50 % are 61 and 85."""
+    if forecast is None:
+        return default
+    return min(100.0, 60.0 + 50.0 * (forecast.speedup - 1.0))
+
+
 def _renumber(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     cliff = next_cliff(report)
     graph = analysis.interference
-    if cliff is None or graph.registers_needed > cliff.registers_max:
+    if cliff is None or graph.registers_needed > cliff.registers_max or not _pays(report):
         return None
+    forecast = _best(report)
     return Advice(
         rule="renumber",
         message=f"{report.registers_per_thread} registers are allocated, but a colouring needs "
@@ -75,11 +113,12 @@ def _renumber(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
             "max_live_gpr": analysis.pressure.peak,
             "colours": graph.colours,
             "cliff_registers": cliff.registers_max,
+            "forecast": forecast.to_dict() if forecast else None,
         },
-        gain=_step(report, cliff),
+        gain=_gain(report, cliff),
         action=f"regdem demote FILE -o OUT --kernel {report.name} "
         f"--registers {cliff.registers_max} --threads {report.threads}",
-        weight=90,
+        weight=_weight(forecast, 58),
     )
 
 
@@ -87,7 +126,8 @@ def _cross_cliff(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     cliff = next_cliff(report)
     if cliff is None or analysis.interference.registers_needed <= cliff.registers_max:
         return None
-    if wants_warps(report, analysis) is False:
+    forecast = _best(report)
+    if not _pays(report) or (forecast is None and wants_warps(report, analysis) is False):
         return None
     excess = analysis.interference.registers_needed - cliff.registers_max
     if excess > cliff.slots_per_thread:
@@ -104,17 +144,24 @@ def _cross_cliff(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
             "cliff_registers": cliff.registers_max,
             "slots_per_thread": cliff.slots_per_thread,
             "warps_needed": max((loop.warps_needed for loop in main_loops(analysis)), default=None),
+            "forecast": forecast.to_dict() if forecast else None,
         },
-        gain=_step(report, cliff),
+        gain=_gain(report, cliff),
         action=f"regdem demote FILE -o OUT --kernel {report.name} "
-        f"--registers {cliff.registers_max} --threads {report.threads}",
-        weight=80 - excess,
+        f"--registers {cliff.registers_max} --threads {report.threads}, or regdem optimize, "
+        "which makes, proves and predicts every way there",
+        weight=_weight(forecast, 55 - excess),
     )
 
 
 def _stop_chasing(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     present = report.occupancy
-    if present is None or wants_warps(report, analysis) is not False:
+    if present is None:
+        return None
+    forecast = _best(report)
+    if forecast is not None:
+        return None if forecast.pays else _not_predicted_faster(report, forecast)
+    if wants_warps(report, analysis) is not False:
         return None
     loops = [loop for loop in main_loops(analysis) if loop.loads]
     needed = max(loop.warps_needed for loop in loops)
@@ -138,12 +185,38 @@ def _stop_chasing(report: KernelReport, analysis: CodeAnalysis) -> Advice | None
     )
 
 
+def _not_predicted_faster(report: KernelReport, forecast: Forecast) -> Advice:
+    present = report.occupancy
+    assert present is not None
+    inserted = (
+        f", about {forecast.inserted_instructions:.0f} inserted instructions a warp counted in"
+        if forecast.inserted_instructions
+        else ""
+    )
+    return Advice(
+        rule="stop_chasing_occupancy",
+        message=f"{forecast.active_warps} instead of {present.active_warps} warps, at "
+        f"{forecast.registers} registers, are {forecast.words}{inserted}: the kernel is bound by "
+        f"{forecast.bound_by.replace('_', ' ')}.",
+        evidence={
+            "active_warps": present.active_warps,
+            "forecast": forecast.to_dict(),
+        },
+        gain="none from more warps",
+        action="spend the effort on what bounds it: regdem predict FILE --explain shows the sum",
+        weight=30,
+    )
+
+
 def _spills_in_loop(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     hot = [site for site in analysis.spills.hot if site.space == "local"]
     if not hot:
         return None
     total = sum(site.bytes_per_thread for site in hot)
     threads = f" --threads {report.threads}" if report.threads else ""
+    forecast = report.forecast("promote")
+    if forecast is not None and forecast.speedup < 1.0:
+        return None
     return Advice(
         rule="promote_spills",
         message=f"{len(hot)} spill accesses to local memory run inside loops, {total} bytes per "
@@ -153,10 +226,12 @@ def _spills_in_loop(report: KernelReport, analysis: CodeAnalysis) -> Advice | No
             "bytes_per_iteration": total,
             "deepest_loop": max(site.loop_depth for site in hot),
             "offsets": [site.offset for site in hot[:16]],
+            "forecast": forecast.to_dict() if forecast else None,
         },
-        gain=f"{total} bytes per thread and iteration off the memory path",
+        gain=(f"{forecast.words}: " if forecast else "")
+        + f"{total} bytes per thread and iteration off the memory path",
         action=f"regdem promote FILE -o OUT --kernel {report.name}{threads}",
-        weight=85,
+        weight=_weight(forecast, 59),
     )
 
 
@@ -176,7 +251,7 @@ def _partial_unroll(report: KernelReport, analysis: CodeAnalysis) -> Advice | No
         evidence={"source": place, "copies": count, "peak_gpr": analysis.pressure.peak},
         gain="fewer values live at once",
         action=f"#pragma unroll {max(1, count // 4)} on that loop, or less",
-        weight=70 if spilling else 40,
+        weight=75 if spilling else 40,
     )
 
 
@@ -213,7 +288,7 @@ def _dynamic_array(report: KernelReport, analysis: CodeAnalysis) -> Advice | Non
 
 def _recompute(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     values = _of_kind(analysis, ("constant", "recomputable", "warp_uniform"))
-    if len(values) < MANY_VALUES or next_cliff(report) is None:
+    if len(values) < MANY_VALUES or next_cliff(report) is None or not _pays(report):
         return None
     return Advice(
         rule="recompute",
@@ -228,7 +303,7 @@ def _recompute(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
 
 def _shorten(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     held = sorted(_of_kind(analysis, ("held",)), key=lambda value: -value.length)
-    if len(held) < MANY_VALUES or next_cliff(report) is None:
+    if len(held) < MANY_VALUES or next_cliff(report) is None or not _pays(report):
         return None
     where = [str(value.source) for value in held[:4] if value.source]
     return Advice(
@@ -253,7 +328,9 @@ def _split_peak(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     pressure = analysis.pressure
     near = sum(1 for live in pressure.curve if live > pressure.peak - 8)
     share = 100.0 * near / max(1, len(pressure.curve))
-    if share > SHORT_PEAK_PCT or len(pressure.curve) < 100 or next_cliff(report) is None:
+    if share > SHORT_PEAK_PCT or len(pressure.curve) < 100:
+        return None
+    if next_cliff(report) is None or not _pays(report):
         return None
     place = f" ({pressure.peak_source})" if pressure.peak_source else ""
     return Advice(
@@ -273,7 +350,7 @@ def _split_peak(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
 
 def _accumulators(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     cliff = next_cliff(report)
-    if cliff is None or analysis.pressure.peak_loop_depth == 0:
+    if cliff is None or analysis.pressure.peak_loop_depth == 0 or not _pays(report):
         return None
     sums = [
         value
@@ -287,7 +364,7 @@ def _accumulators(report: KernelReport, analysis: CodeAnalysis) -> Advice | None
         message=f"{len(sums)} accumulators are live in the loop at the peak; a sum that is only "
         "added to can wait in shared memory between iterations.",
         evidence={"registers": [value.register for value in sums[:32]], "count": len(sums)},
-        gain=_step(report, cliff),
+        gain=_gain(report, cliff),
         action="keep the rarest accumulators in shared memory, or let regdem demote choose",
         weight=25,
     )

@@ -26,9 +26,10 @@ from regdem.machine import Occupancy, occupancy
 from regdem.program.from_kernel import program_of
 from regdem.program.loops import Loop, loop_depth, loops
 from regdem.program.program import Program
-from regdem.report.advice import advise
+from regdem.report.advice import advise, cliffs_below
 from regdem.report.model import (
     CodeAnalysis,
+    Forecast,
     GraphSummary,
     KernelReport,
     LoopInfo,
@@ -50,11 +51,15 @@ def inspect_kernel(
     threads: int | None = None,
     dynamic_shared_bytes: int = 0,
     origin: str | None = None,
+    *,
+    predict: bool = True,
 ) -> KernelReport:
     """Everything about one kernel.
 
     threads: per block of the launch; None: what the kernel declares (required, else its most).
-    dynamic_shared_bytes: of the launch. Raises UsageError for a launch the architecture has not.
+    dynamic_shared_bytes: of the launch. predict: ask the predictor what crossing the next cliff is
+    worth (several times the work of everything else). Raises UsageError for a launch the
+    architecture has not.
     """
     if threads is None:
         threads = declared_threads(kernel)
@@ -80,7 +85,39 @@ def inspect_kernel(
         refusal=refusal,
         origin=origin,
     )
-    return replace(report, advice=advise(report)) if analysis else report
+    if analysis is None:
+        return report
+    if predict:
+        report = replace(report, forecasts=_forecasts(kernel, report, analysis))
+    return replace(report, advice=advise(report))
+
+
+def _forecasts(
+    kernel: Kernel, report: KernelReport, analysis: CodeAnalysis
+) -> tuple[Forecast, ...] | None:
+    if report.occupancy is None:
+        return None
+    from regdem.report.forecast import forecasts
+
+    needed = analysis.interference.registers_needed
+    cliffs = [
+        (cliff.registers_max, needed - cliff.registers_max)
+        for cliff in cliffs_below(report)
+        if needed - cliff.registers_max <= cliff.slots_per_thread
+    ]
+    words = {
+        (site.place_bytes or 0) + at
+        for site in analysis.spills.spills.spill_sites
+        if site.space == "local"
+        for at in range(0, site.bytes_per_thread, 4)
+    }
+    return forecasts(
+        kernel,
+        report.occupancy,
+        cliffs,
+        analysis.pressure.values,
+        len(words),
+    )
 
 
 def declared_threads(kernel: Kernel) -> int | None:

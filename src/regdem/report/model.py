@@ -150,6 +150,44 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Forecast:
+    """What a change is predicted to be worth (`report/forecast.py`).
+
+    `kind`: "demote" or "renumber" to `registers` per thread, or "promote". `speedup` with its
+    interval `least` to `most`; `bound_by`: what the kernel waits for as it is. `pays`: whether the
+    optimiser would take it. `inserted_instructions`: per warp, as often as they run.
+    """
+
+    kind: str
+    registers: int
+    active_warps: int
+    speedup: float
+    least: float
+    most: float
+    bound_by: str
+    inserted_instructions: float
+    pays: bool
+
+    @property
+    def words(self) -> str:
+        """The speed-up with its interval."""
+        return f"predicted {self.speedup:.2f} times as fast ({self.least:.2f} to {self.most:.2f})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "kind": self.kind,
+            "registers": self.registers,
+            "active_warps": self.active_warps,
+            "predicted_speedup": round(self.speedup, 3),
+            "predicted_speedup_interval": [round(self.least, 3), round(self.most, 3)],
+            "bound_by": self.bound_by,
+            "inserted_instructions": round(self.inserted_instructions, 1),
+            "pays": self.pays,
+        }
+
+
+@dataclass(frozen=True)
 class SpillReport:
     """Spill and array sites with their source lines."""
 
@@ -247,8 +285,14 @@ class KernelReport:
     analysis: CodeAnalysis | None
     advice: tuple[Advice, ...]
     refusal: RegdemError | None = None
+    forecasts: tuple[Forecast, ...] | None = None
+    """What the predictor says of the next cliff and of promotion; None where it was not asked."""
     origin: str | None = None
     """Where in a container the kernel's cubin lies; None for a plain cubin."""
+
+    def forecast(self, *kinds: str) -> Forecast | None:
+        """The forecast of one of these kinds."""
+        return next((each for each in self.forecasts or () if each.kind in kinds), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, keys and units as in the interface."""
@@ -286,6 +330,9 @@ class KernelReport:
             | code
             | {
                 "occupancy": None if self.occupancy is None else self.occupancy.to_dict(),
+                "forecasts": None
+                if self.forecasts is None
+                else [item.to_dict() for item in self.forecasts],
                 "advice": [item.to_dict() for item in self.advice],
                 "refused": None if self.refusal is None else self.refusal.to_dict(),
             }
