@@ -4,11 +4,11 @@ Problem: local memory holds two different things. A spill is ptxas's own, at a f
 frame, and goes away with fewer live values; an array that is indexed at run time is the
 programmer's, and no register count removes it. Since CUDA 13, ptxas also spills to shared memory.
 
-Method: ptxas names its spills in the file (EIATTR_ANNOTATIONS, kind 1). Where it names any, that
-is the answer. Otherwise by dataflow over the address: an access at R1 + constant is a spill
-unless the frame's address was computed elsewhere (the base of an array) at or below that place;
-an access through any other register is an array. Shared spills are accesses in a kernel with a
-scratch area (EIATTR_SHARED_SCRATCH) that use the address register of an annotated one.
+Method: ptxas names its spills in the file (EIATTR_ANNOTATIONS, kind 1), and so do our rewrites.
+Where any are named, that is the answer, with the places where device functions keep their caller's
+registers. Otherwise by dataflow over the address: an access at R1 + constant is a spill unless the
+frame's address was computed elsewhere (the base of an array) at or below that place; an access
+through any other register is an array. Spills in shared memory are known only where they are named.
 
 `ptxas -v` prints a line for the kernel and one for each device function that was not inlined; what
 its own routines for division and roots (`$__internal_...`) spill, it prints nowhere. Sites in those
@@ -111,6 +111,8 @@ def spills(program: Program, annotated: Iterable[int], depth: list[int]) -> Spil
     """
     code = program.code
     named = {offset // INSTRUCTION_BYTES for offset in annotated}
+    if named:
+        named |= _saved_registers(program)
     bases = _frame_bases(code)
     sites: list[SpillSite] = []
     for i, form in enumerate(forms_of(code)):
@@ -139,6 +141,35 @@ def spills(program: Program, annotated: Iterable[int], depth: list[int]) -> Spil
             )
         )
     return Spills(tuple(sites), bool(named))
+
+
+def _saved_registers(program: Program) -> set[int]:
+    """Accesses with which device functions keep the caller's registers.
+
+    ptxas counts them as spills without naming them: in a function, a place at R1 + constant that
+    one register only is stored to and loaded from.
+    """
+    code = program.code
+    if len(program.functions) < 2:
+        return set()
+    found: dict[tuple[int, int], list[tuple[int, bool, int]]] = {}
+    for i, form in enumerate(forms_of(code)):
+        function = program.blocks[int(program.block_of[i])].function
+        if not function or form.memory != "local":
+            continue
+        place = _place(code, i, True)
+        if place is None:
+            continue
+        lo, hi = (int(word) for word in code.words[i])
+        register = get_field(lo, hi, 32 if form.writes_memory else 16, 8)
+        found.setdefault((function, place), []).append((register, form.writes_memory, i))
+    result: set[int] = set()
+    for accesses in found.values():
+        registers = {register for register, _, _ in accesses}
+        stores = {is_store for _, is_store, _ in accesses}
+        if len(registers) == 1 and len(stores) == 2:
+            result.update(i for _, _, i in accesses)
+    return result
 
 
 def _place(code: DecodedCode, i: int, local: bool) -> int | None:
