@@ -92,17 +92,20 @@ def _ranges_of(
         return i
 
     points = {i: 1 << 2 * i + (1 if a.is_store else 0) for i, (a, _) in at.items()}
+    stores: dict[int, list[int]] = {}
+    for i in sorted(i for i, (access, _) in at.items() if access.is_store):
+        stores.setdefault(int(program.block_of[i]), []).append(i)
     for i, (access, _) in at.items():
         if access.is_store:
             continue
-        for store, mask in _reaching(program, i, at):
+        for store, mask in _reaching(program, i, stores):
             points[i] |= mask
             if store >= 0:
                 parent[find(store)] = find(i)
     # A guarded store leaves the old value where it does not happen: both are one range.
     for i, (access, _) in at.items():
         if access.is_store and program.code.guard[i] != _ALWAYS:
-            for store, mask in _reaching(program, i, at):
+            for store, mask in _reaching(program, i, stores):
                 points[i] |= mask
                 if store >= 0:
                     parent[find(store)] = find(i)
@@ -118,37 +121,36 @@ def _ranges_of(
     return result
 
 
-def _reaching(
-    program: Program, use: int, at: dict[int, tuple[FrameAccess, int]]
-) -> list[tuple[int, int]]:
+def _reaching(program: Program, use: int, stores: dict[int, list[int]]) -> list[tuple[int, int]]:
     """(store, points on the way) of all stores that reach the front of `use`, by walking back.
 
-    A store of -1 stands for the kernel's entry.
+    `stores` lists the word's stores by block, ascending. A store of -1 stands for what a block
+    lets through.
     """
     found: list[tuple[int, int]] = []
     seen: set[int] = set()
-    first = int(program.block_of[use])
-    work = [(first, use)]
+    work = [(int(program.block_of[use]), use)]
     while work:
         b, end = work.pop()
         block = program.blocks[b]
-        mask = 0
-        stopped = False
-        for j in range(end - 1, block.start - 1, -1):
-            access = at.get(j)
-            if access is not None and access[0].is_store:
-                found.append((j, mask | 2 << 2 * j))
-                if program.code.guard[j] == _ALWAYS:
-                    stopped = True
-                    break
-            mask |= 3 << 2 * j
-        if not stopped:
-            found.append((-1, mask))
+        for j in reversed(stores.get(b, [])):
+            if j >= end:
+                continue
+            found.append((j, _points(j + 1, end) | 2 << 2 * j))
+            if program.code.guard[j] == _ALWAYS:
+                break
+        else:
+            found.append((-1, _points(block.start, end)))
             for p in block.predecessors:
                 if p not in seen:
                     seen.add(p)
                     work.append((p, program.blocks[p].end))
     return [(store, mask | 1 << 2 * use) for store, mask in found]
+
+
+def _points(start: int, end: int) -> int:
+    """Both points of the instructions from `start` to `end` (exclusive)."""
+    return (1 << 2 * end) - (1 << 2 * start)
 
 
 def plan_slots(program: Program, frame: Frame, barred: frozenset[int], most_slots: int) -> SlotPlan:
