@@ -44,6 +44,8 @@ def judge(groups: Sequence[Group]) -> Judgement:
     settings = blind.settings()
     every, parts = blind.judged(settings)
     with_grid = Fit(groups, machine, grid=True).judged(settings)
+    known = [group for group in groups if group.builds[0].profile is not None]
+    profiled = Fit(known, machine, grid=False, profiled=True).judged(settings)
     in_use = blind.judged(dict.fromkeys(settings, setting_of(machine)))
     return Judgement(
         every=every,
@@ -53,6 +55,7 @@ def judge(groups: Sequence[Group]) -> Judgement:
         own=in_use[0],
         own_binary=in_use[1],
         settings=settings,
+        profiled=profiled,
         fitted=blind.best(),
         sensitivity=blind.sensitivity(),
     )

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from regdem.binary import Cubin, Kernel
+from regdem.errors import UsageError
 from regdem.machine import Occupancy, occupancy
+from regdem.predict.profile import read_profile
 from regdem.predict.summary import Summary, from_json, summarise, to_json
 
 _QUERY = """
@@ -30,6 +32,11 @@ join kernel k on k.run = t.run and k.name = t.kernel
 join variant v on v.run = t.run and v.kernel = t.kernel and v.name = t.variant
 where t.run = (select max(id) from run)
 group by t.kernel, t.variant order by t.kernel, t.variant
+"""
+
+_COUNTERS = """
+select kernel, metric, value from counter
+where variant = 'default' and run = (select max(id) from run)
 """
 
 
@@ -47,6 +54,8 @@ class Build:
     grid_blocks: int
     launch: dict[str, int]
     summary: Summary
+    profile: dict[str, float] | None = None
+    """What was measured of it by hardware counters, if it was; fields of `Profile`."""
 
     @property
     def is_default(self) -> bool:
@@ -94,6 +103,8 @@ def measured(results: Path, folder: Path, session: str, grids: dict[str, int]) -
     """The timed builds of a session whose cubins are in `folder`; `grids`: blocks by kernel."""
     with sqlite3.connect(f"file:{results}?mode=ro", uri=True) as store:
         rows = store.execute(_QUERY).fetchall()
+        counters = store.execute(_COUNTERS).fetchall()
+    profiles = _profiles(counters)
     found: list[Build] = []
     for name, variant, milliseconds, block, dynamic, family, digest in rows:
         path = folder / f"{name}.{variant}.cubin"
@@ -107,9 +118,23 @@ def measured(results: Path, folder: Path, session: str, grids: dict[str, int]) -
         found.append(
             Build(
                 session, name, variant, family, float(milliseconds), grids[name], launch,
-                summarise(kernel),
+                summarise(kernel), profiles.get(name) if variant == "default" else None,
             )
         )  # fmt: skip
+    return found
+
+
+def _profiles(counters: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, float]]:
+    """Profiles by kernel from (kernel, metric, value) of the default builds."""
+    metrics: dict[str, dict[str, str]] = {}
+    for kernel, metric, value in counters:
+        metrics.setdefault(kernel, {})[metric] = value
+    found: dict[str, dict[str, float]] = {}
+    for kernel, known in metrics.items():
+        try:
+            found[kernel] = read_profile(json.dumps(known)).to_dict()
+        except UsageError:
+            continue
     return found
 
 

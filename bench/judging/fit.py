@@ -50,10 +50,13 @@ def with_setting(machine: Timing, setting: Setting) -> Timing:
 class Fit:
     """Settings tried on kernels, remembered."""
 
-    def __init__(self, groups: Sequence[Group], machine: Timing, *, grid: bool) -> None:
+    def __init__(
+        self, groups: Sequence[Group], machine: Timing, *, grid: bool, profiled: bool = False
+    ) -> None:
         self.groups = groups
         self.machine = machine
         self.grid = grid
+        self.profiled = profiled
         self._known: dict[tuple[Setting, int], tuple[Score, Score | None]] = {}
 
     def scores(self, k: int, setting: Setting) -> tuple[Score, Score | None]:
@@ -61,7 +64,7 @@ class Fit:
         key = setting, k
         if key not in self._known:
             machine = with_setting(self.machine, setting)
-            self._known[key] = both(self.groups[k], machine, grid=self.grid)
+            self._known[key] = both(self.groups[k], machine, grid=self.grid, profiled=self.profiled)
         return self._known[key]
 
     def loss(self, kept: Iterable[int], setting: Setting) -> float:

@@ -24,12 +24,14 @@ class Judgement:
     own_binary: Sequence[Score]
     settings: dict[str, Setting]
     fitted: Setting
+    profiled: tuple[Sequence[Score], Sequence[Score]]
+    """Of kernels with a profile of the input: over all builds, and those of the input alone."""
     sensitivity: Sequence[tuple[str, float, Total, Total]]
     """Constant, value, means over all builds and over those of the input alone; others in use."""
 
     def rows(self) -> list[tuple[str, Total]]:
         """The rows of the table of means."""
-        return [
+        rows = [
             ("blind, all builds", total(self.every)),
             ("blind, made from the input alone", total(self.binary)),
             ("blind, all builds, grid known", total(self.every_with_grid)),
@@ -37,6 +39,11 @@ class Judgement:
             ("constants in use, all builds", total(self.own)),
             ("constants in use, made from the input alone", total(self.own_binary)),
         ]
+        names = ("all builds", "made from the input alone")
+        for name, scores in zip(names, self.profiled, strict=True):
+            if scores:
+                rows.append((f"blind, input profiled, {name}", total(scores)))
+        return rows
 
 
 def markdown(judgement: Judgement) -> str:

@@ -10,6 +10,7 @@ added on both sides for noise.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from bench.judging.data import Build, Group
 from regdem.choice import best_of, gain
 from regdem.machine.timing import Timing
 from regdem.predict.model import Prediction, predict_summary
+from regdem.predict.profile import Corrections, corrections, read_profile
 
 TIE = 0.01
 _NOISE = 1.02
@@ -46,14 +48,22 @@ class Score:
         return self.error + 0.3 * (1.0 - self.tau) + (1.0 - self.regret) + 3.0 * lost
 
 
-def predictions(group: Group, machine: Timing, *, grid: bool) -> dict[str, Prediction]:
-    """Of every build; `grid`: whether the launch's grid is known."""
+def predictions(
+    group: Group, machine: Timing, *, grid: bool, profiled: bool = False
+) -> dict[str, Prediction]:
+    """Of every build; `grid`: whether the launch's grid is known; `profiled`: whether the input's
+    profile is."""
+    first = group.builds[0]
+    known: Corrections | None = None
+    if profiled and first.profile is not None:
+        profile = read_profile(json.dumps(first.profile))
+        known = corrections(first.summary, first.residency, profile, machine)
     return {
         b.variant: predict_summary(
-            b.summary, b.residency, machine, b.grid_blocks if grid else None
+            b.summary, b.residency, machine, b.grid_blocks if grid else None, known
         )
         for b in group.builds
-    }  # fmt: skip
+    }
 
 
 def kendall(builds: Sequence[Build], cycles: Mapping[str, float]) -> float:
@@ -103,9 +113,11 @@ def binary_only(group: Group) -> Group | None:
     return group.part(some) if len(some) > 1 else None
 
 
-def both(group: Group, machine: Timing, *, grid: bool) -> tuple[Score, Score | None]:
+def both(
+    group: Group, machine: Timing, *, grid: bool, profiled: bool = False
+) -> tuple[Score, Score | None]:
     """Over all builds, and over those made from the input alone."""
-    predicted = predictions(group, machine, grid=grid)
+    predicted = predictions(group, machine, grid=grid, profiled=profiled)
     part = binary_only(group)
     return score(group, predicted), score(part, predicted) if part else None
 
