@@ -56,6 +56,9 @@ def test_every_value_of_the_machine_has_a_source() -> None:
         for name in names:
             assert timing_source("sm_90", group, name)
     assert timing("sm_86").borrowed
+    assert timing("sm_80").rate["fp64"] < machine.rate["fp64"]
+    assert "Programming Guide" in timing_source("sm_80", "rate", "fp64")
+    assert timing("sm_120").latency == machine.latency
     assert not machine.borrowed
 
 

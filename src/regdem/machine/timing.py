@@ -1,7 +1,8 @@
 """Latencies and rates of an SM, with the source of each value (`data/timing.toml`).
 
-An architecture without values of its own takes those of `sm_90`, and `Timing.borrowed` says so:
-relative order of variants of one kernel rests on the ratios more than on the values.
+Only `sm_90` is measured. Other architectures have documented values where there are any, each with
+its source, and take the rest, all latencies among it, from `sm_90`: `Timing.borrowed` says so.
+Relative order of variants of one kernel rests on the ratios more than on the values.
 """
 
 from __future__ import annotations
@@ -38,12 +39,18 @@ def _data() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def _values(name: str) -> dict[str, dict[str, Any]]:
+    """The values of an architecture by group, those of the reference where it has none."""
+    known = _data()["arch"]
+    own = known.get(name, {})
+    return {group: {**each, **own.get(group, {})} for group, each in known[_REFERENCE].items()}
+
+
 @cache
 def timing(arch: str) -> Timing:
     """The timing of an architecture (`sm_90`, also with a suffix)."""
-    known = _data()["arch"]
     name = arch.rstrip("af")
-    values = known.get(name, known[_REFERENCE])
+    values = _values(name)
     memory = values["memory"]
     return Timing(
         arch=name,
@@ -52,13 +59,12 @@ def timing(arch: str) -> Timing:
         l1_and_shared_bytes=int(memory["l1_and_shared_bytes"]["value"]),
         l2_bytes_per_cycle=float(memory["l2_bytes_per_cycle"]["value"]),
         dram_bytes_per_cycle=float(memory["dram_bytes_per_cycle"]["value"]),
-        borrowed=name not in known,
+        borrowed=name != _REFERENCE,
         model={key: float(entry["value"]) for key, entry in values["model"].items()},
     )
 
 
 def timing_source(arch: str, group: str, name: str) -> str:
     """Where a value comes from, as a full reference. `group`: latency, rate or memory."""
-    known = _data()["arch"]
-    entry = known.get(arch.rstrip("af"), known[_REFERENCE])[group][name]
+    entry = _values(arch.rstrip("af"))[group][name]
     return str(_data()["source"][entry["source"]])

@@ -184,7 +184,7 @@ def speedup(before: Prediction, after: Prediction) -> tuple[float, float, float]
 def _notes(summary: Summary, machine: Timing) -> tuple[str, ...]:
     notes: list[str] = []
     if machine.borrowed:
-        notes.append(f"{summary.arch} has no timing of its own: that of sm_90 is used")
+        notes.append(f"{summary.arch} has no measured latencies: those of sm_90 are used")
     if summary.of("gather").instructions:
         notes.append(_GUESS)
     if summary.is_recursive:
