@@ -77,7 +77,7 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
 )  # fmt: skip
 @click.option("--exhaustive", is_flag=True, help="Measure all, whatever is predicted.")
 @click.option("--prepare-only", is_flag=True, help="Make the variants; needs no GPU.")
-@click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: CPUs.")
+@click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: free CPUs.")
 @arch_option()
 @compile_options
 @click.option("--ptx", metavar="PTX", help="PTX of a cubin's kernel, for base builds.")
@@ -123,7 +123,7 @@ def command(
         paper=paper,
         trip_count=trip_count,
         exhaustive=exhaustive,
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs or _default_jobs(0 if prepare_only else len(gpus)),
     )
     where = folder or f"{Path(file or '').stem}.tune"
     result = tune(
@@ -138,6 +138,11 @@ def command(
         progress=note,
     )
     return _finish(result, out, where, format_name)
+
+
+def _default_jobs(gpus: int) -> int:
+    """A CPU for each measuring process, whose launches must not be late; the others for making."""
+    return max(1, (os.cpu_count() or 1) - gpus)
 
 
 def _finish(result: TuneResult, out: str | None, folder: str, format_name: str) -> int:

@@ -21,6 +21,7 @@ import statistics
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -227,6 +228,12 @@ class Launch:
     dynamic_shared_bytes: int
     arguments: tuple[Argument, ...]
 
+    @cached_property
+    def packed(self) -> tuple[Any, list[Any]]:
+        """The arguments as the driver takes them: packed once, since packing takes longer than
+        a short kernel and the GPU would wait for it."""
+        return pack_arguments(self.arguments)
+
 
 class Gpu:
     """One device's primary context, current on the calling thread. Use as a context manager."""
@@ -393,7 +400,7 @@ class Gpu:
 
     def launch(self, launch: Launch) -> None:
         """Queues a launch on the default stream."""
-        pointers, buffers = pack_arguments(launch.arguments)
+        pointers, _ = launch.packed
         self._driver.call(
             "cuLaunchKernel",
             ctypes.c_void_p(launch.function.handle),
@@ -404,7 +411,6 @@ class Gpu:
             pointers,
             None,
         )
-        del buffers
 
     def synchronise(self) -> None:
         self._driver.call("cuCtxSynchronize")
