@@ -12,8 +12,9 @@ and of equally long ones that which agrees best with the renaming that unambiguo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from regdem.check.view import CodeView
 
 _MATCH = 64
-_LONGEST_TABLE = 4_000_000
+_LONGEST_TABLE = 250_000
+_SLACK = 128
 
 
 @dataclass(frozen=True)
@@ -144,40 +146,69 @@ def _match_segment(
         return list(zip(range(i0, i1), range(j0, j1), strict=True))
     if not a or not b:
         return []
-    bonus = np.zeros((len(a), len(b)), np.int32)
-    places: dict[Hashable, list[int]] = {}
-    for y, key in enumerate(b):
-        places.setdefault(key, []).append(y)
-    for x, key in enumerate(a):
-        for y in places.get(key, ()):
-            renamed = _renamed(original.view, i0 + x, rewritten.view, j0 + y)
-            agreeing = sum(place in votes.get(value, (value,)) for value, place in renamed)
-            bonus[x, y] = 1 + (32 * agreeing) // max(1, len(renamed))
-    return [(i0 + x, j0 + y) for x, y in _common(a, b, bonus)]
+    # What the other side has nothing like can't match. Often that is all the difference there is.
+    common = set(a) & set(b)
+    first = [x for x, key in enumerate(a) if key in common]
+    second = [y for y, key in enumerate(b) if key in common]
+    left, right = [a[x] for x in first], [b[y] for y in second]
+    if left == right:
+        return [(i0 + x, j0 + y) for x, y in zip(first, second, strict=True)]
+
+    def bonus(x: int, y: int) -> int:
+        renamed = _renamed(original.view, i0 + first[x], rewritten.view, j0 + second[y])
+        agreeing = sum(place in votes.get(value, (value,)) for value, place in renamed)
+        return 1 + (32 * agreeing) // max(1, len(renamed))
+
+    return [(i0 + first[x], j0 + second[y]) for x, y in _common(left, right, bonus)]
 
 
 def _common(
-    a: list[Hashable], b: list[Hashable], bonus: NDArray[np.int32] | None
+    a: list[Hashable], b: list[Hashable], bonus: Callable[[int, int], int] | None
 ) -> list[tuple[int, int]]:
-    """A heaviest common subsequence; a pair weighs `_MATCH` plus its bonus."""
-    if not a or not b or len(a) * len(b) > _LONGEST_TABLE:
+    """A heaviest common subsequence; a pair weighs `_MATCH` plus its bonus.
+
+    In long sequences only pairs near the diagonal are considered: at most the difference of the
+    lengths and `_SLACK` away from it.
+    """
+    if not a or not b:
         return []
-    numbers: dict[Hashable, int] = {}
-    first = np.array([numbers.setdefault(key, len(numbers)) for key in a])
-    second = np.array([numbers.setdefault(key, len(numbers)) for key in b])
-    best = np.zeros((len(a) + 1, len(b) + 1), np.int64)
-    for x in range(len(a)):
-        weight = np.where(first[x] == second, _MATCH + (0 if bonus is None else bonus[x]), 0)
-        row = np.maximum(best[x, 1:], best[x, :-1] + weight)
-        best[x + 1, 1:] = np.maximum.accumulate(row)
+    n, m = len(a), len(b)
+    reach = m if n * m <= _LONGEST_TABLE else abs(n - m) + _SLACK
+    places: dict[Hashable, list[int]] = {}
+    for y, key in enumerate(b):
+        places.setdefault(key, []).append(y)
+    rows: list[NDArray[np.int64]] = []
+    lows: list[int] = []
+    for x in range(n + 1):
+        middle = x * m // n
+        low, high = max(0, middle - reach), min(m, middle + reach)
+        row = np.zeros(high - low + 1, np.int64)
+        if x:
+            before = _window(rows[-1], lows[-1], low, high)
+            row = before.copy()
+            candidates = places.get(a[x - 1], [])
+            for y in candidates[bisect_left(candidates, low) : bisect_left(candidates, high)]:
+                weight = _MATCH + (0 if bonus is None else bonus(x - 1, y))
+                row[y + 1 - low] = max(row[y + 1 - low], int(before[y - low]) + weight)
+            row = np.maximum.accumulate(row)
+        rows.append(row)
+        lows.append(low)
     pairs: list[tuple[int, int]] = []
-    x, y = len(a), len(b)
-    while x and y:
-        if best[x, y] == best[x - 1, y]:
+    x, y = n, m
+    while x and y > lows[x]:
+        here = int(rows[x][y - lows[x]])
+        above = _window(rows[x - 1], lows[x - 1], y - 1, y)
+        if here == int(above[1]):
             x -= 1
-        elif best[x, y] == best[x, y - 1]:
+        elif here == int(rows[x][y - 1 - lows[x]]):
             y -= 1
         else:
             x, y = x - 1, y - 1
             pairs.append((x, y))
     return pairs[::-1]
+
+
+def _window(row: NDArray[np.int64], start: int, low: int, high: int) -> NDArray[np.int64]:
+    """Columns `low` to `high` of a row that begins at column `start`: constant beyond its end."""
+    columns = np.clip(np.arange(low, high + 1) - start, 0, len(row) - 1)
+    return row[columns]
