@@ -148,6 +148,11 @@ def _tuples(webs: Webs, limit: int, distinct: int) -> list[_Tuple]:
     return result
 
 
+_Obstacles = tuple[NDArray[np.int64], NDArray[np.int64]]
+_MIDDLE = 512
+"""Where a shift of 0 stands in an array over shifts."""
+
+
 class _Neighbours:
     """The groups whose ranges overlap with a group's, looked up when they are asked for."""
 
@@ -155,24 +160,25 @@ class _Neighbours:
         self._tuples = tuples
         self._first = np.array([t.first for t in tuples], dtype=np.int64)
         self._last = np.array([t.last for t in tuples], dtype=np.int64)
-        self._known: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        self._known: dict[int, _Obstacles] = {}
 
-    def of(self, k: int) -> list[tuple[int, tuple[int, ...]]]:
-        """(group, distances): placed at shift s, it is in the way of k at s + each distance."""
+    def of(self, k: int) -> _Obstacles:
+        """Groups and distances: a group placed at shift s is in the way of k at s + distance."""
         found = self._known.get(k)
         if found is not None:
             return found
         mine = self._tuples[k]
         near = (self._first < mine.last) & (self._last > mine.first)
         near[k] = False
-        found = list[tuple[int, tuple[int, ...]]]()
+        pairs: list[tuple[int, int]] = []
         for other in near.nonzero()[0].tolist():
             theirs = self._tuples[other]
             if not mine.points & theirs.points:
                 continue
             distances = {s - r for r, p in mine.merged for s, q in theirs.merged if p & q}
-            found.append((other, tuple(sorted(distances))))
-        self._known[k] = found
+            pairs.extend((other, distance) for distance in sorted(distances))
+        table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        found = self._known[k] = (table[:, 0].copy(), table[:, 1].copy())
         return found
 
 
@@ -193,8 +199,11 @@ class _Search:
         self._patience = patience
         self._taken = [0] * limit
         self._shift: list[int | None] = [None] * len(tuples)
-        self._weight = [_NEVER if t.pinned else 1 for t in tuples]
-        self._tabu: dict[tuple[int, int], int] = {}
+        # The same for numpy; the weight of a group without a place does not count.
+        self._at = np.zeros(len(tuples), dtype=np.int64)
+        self._is_placed = np.zeros(len(tuples), dtype=np.bool_)
+        self._weight = np.array([_NEVER if t.pinned else 1 for t in tuples], dtype=np.float64)
+        self._tabu: dict[int, dict[int, int]] = {}
         self._steps = 0
         self.placed = 0
 
@@ -238,6 +247,7 @@ class _Search:
         for r, p in self._tuples[k].merged:
             self._taken[r + shift] |= p
         self._shift[k] = shift
+        self._at[k], self._is_placed[k] = shift, True
         self.placed += 1
 
     def _take(self, k: int) -> None:
@@ -245,9 +255,10 @@ class _Search:
         assert shift is not None
         for r, p in self._tuples[k].merged:
             self._taken[r + shift] ^= p
-        self._shift[k] = None
+        self._shift[k], self._is_placed[k] = None, False
         self._weight[k] += 1
-        self._tabu[k, shift] = self._steps + _TABU + (7 * self._steps + k) % _TABU
+        until = self._steps + _TABU + (7 * self._steps + k) % _TABU
+        self._tabu.setdefault(k, {})[shift] = until
         self.placed -= 1
 
     def _free_shift(self, k: int) -> int | None:
@@ -293,28 +304,23 @@ class _Search:
 
     def _make_way(self, k: int) -> tuple[int | None, list[int]]:
         """The shift whose occupants weigh least, and these; no shift if all are barred."""
-        neighbours = self._neighbours.of(k)
-        weigh: dict[int, int] = {}
-        for other, distances in neighbours:
-            shift = self._shift[other]
-            if shift is not None:
-                weight = self._weight[other]
-                for distance in distances:
-                    weigh[shift + distance] = weigh.get(shift + distance, 0) + weight
-        best: int | None = None
-        least = _NEVER
-        for shift in self._tuples[k].shifts:
-            weight = weigh.get(shift, 0)
-            if weight < least and self._tabu.get((k, shift), 0) <= self._steps:
-                best, least = shift, weight
-        if best is None:
+        others, distances = self._neighbours.of(k)
+        reached = self._at[others] + distances
+        placed = self._is_placed[others]
+        weigh = np.bincount(reached + _MIDDLE, self._weight[others] * placed, minlength=2 * _MIDDLE)
+        for shift, until in self._tabu.get(k, {}).items():
+            if until > self._steps:
+                weigh[shift + _MIDDLE] = _NEVER
+        shifts = self._tuples[k].shifts
+        if not shifts:
+            return None, []
+        at = weigh[shifts.start + _MIDDLE : shifts[-1] + _MIDDLE + 1 : shifts.step]
+        least = int(at.argmin())
+        if at[least] >= _NEVER:
             return None, []
         self._weight[k] += 1
-        ejected = [
-            other
-            for other, distances in neighbours
-            if (at := self._shift[other]) is not None and best - at in distances
-        ]
+        best = shifts[least]
+        ejected: list[int] = np.unique(others[placed & (reached == best)]).tolist()
         return best, ejected
 
 

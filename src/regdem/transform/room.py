@@ -19,7 +19,7 @@ from regdem.program.edit import Edited, Word, apply
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import Candidate, access_of, choose_webs, web_candidates
-from regdem.transform.colour import Colouring, colour
+from regdem.transform.colour import Colouring, colour, shortfall
 from regdem.transform.demote import Demoted
 from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.slots import SlotLayout
@@ -74,6 +74,8 @@ def make_room(
             return needed
         edited, demoted, again = _insert(program, address, chosen, ways, slot_of, where, hot)
         new_webs = webs(edited.program, liveness(edited.program))
+        if shortfall(new_webs, limit, len(edited.program)).any():
+            continue
         colouring = colour(new_webs, limit)
         if colouring.failed < 0:
             return Room(edited, new_webs, colouring, tuple(demoted), tuple(again))
