@@ -39,7 +39,7 @@ def cliffs_below(report: KernelReport) -> list[Cliff]:
 
 
 def next_cliff(report: KernelReport) -> Cliff | None:
-    """The step to go to: the best of those predicted to pay, else the nearest; None: there is none."""
+    """The step to go to: the best of those predicted to pay, else the nearest."""
     cliffs = cliffs_below(report)
     best = _best(report)
     if best is not None and best.pays:

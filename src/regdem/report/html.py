@@ -19,7 +19,7 @@ from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.machine.staircase import svg_staircase
 from regdem.report.curve import svg_curve
 from regdem.report.listing import listing_data
-from regdem.report.model import CodeAnalysis, KernelReport, PeakValue
+from regdem.report.model import CodeAnalysis, KernelReport, PeakValue, SpillReport
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _KINDS = {
@@ -84,6 +84,14 @@ def _number(value: float | int | None) -> str:
     return (
         '<td data-value="-1">-</td>' if value is None else f'<td data-value="{value}">{value}</td>'
     )
+
+
+def _slots(spills: SpillReport) -> str:
+    stored, loaded = (spills.spills.total_bytes("shared", store=store) for store in (True, False))
+    if not stored and not loaded:
+        return ""
+    whose = "by ptxas" if spills.has_scratch else "demoted"
+    return f"; {stored} and {loaded} in shared memory ({whose})"
 
 
 def _overview(reports: Sequence[KernelReport]) -> str:
@@ -173,7 +181,8 @@ def _facts(report: KernelReport) -> str:
                 "Spills",
                 str(len(analysis.spills.spills.spill_sites)),
                 f"accesses, {len(analysis.spills.hot)} in loops; {analysis.spills.store_bytes} "
-                f"bytes stored, {analysis.spills.load_bytes} loaded (local)",
+                f"bytes stored, {analysis.spills.load_bytes} loaded (local)"
+                + _slots(analysis.spills),
             ),
         ]
     facts.append(
@@ -319,7 +328,9 @@ def _listing(number: int, report: KernelReport, analysis: CodeAnalysis) -> str:
         f'{number}">Search</label><input type="search" id="search-{number}" '
         'placeholder="Search text, offset, source line ( / )">'
         '<select class="filter" aria-label="Show only"><option value="">all instructions</option>'
-        '<option value="marked">spills and arrays</option><option value="peak">at the peak</option>'
+        '<option value="marked">spills, slots and arrays</option>'
+        '<option value="slot">slots in shared memory</option>'
+        '<option value="peak">at the peak</option>'
         '<option value="wait">waits</option></select>'
         '<button type="button" class="previous">Previous</button>'
         '<button type="button" class="next">Next</button><output></output></div>'

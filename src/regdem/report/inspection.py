@@ -181,6 +181,7 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
                 for site in found.sites
                 if (line := _line(kernel, site.offset)) is not None
             },
+            has_scratch=bool(kernel.shared_scratch),
         ),
         parallelism=loop_parallelism(program, nest),
         mix=instruction_mix(program),

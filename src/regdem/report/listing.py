@@ -46,8 +46,7 @@ def listing_data(kernel: Kernel, analysis: CodeAnalysis, text: Mapping[int, str]
         "line": line,
         "lines": places,
         "marks": [
-            [site.instruction, f"{site.kind} {'store' if site.is_store else 'load'} ({site.space})"]
-            for site in analysis.spills.spills.sites
+            [site.instruction, analysis.spills.mark(site)] for site in analysis.spills.spills.sites
         ],
     }
 

@@ -193,6 +193,23 @@ class SpillReport:
 
     spills: Spills
     sources: dict[int, SourceLine] = field(default_factory=lambda: dict[int, SourceLine]())
+    has_scratch: bool = False
+    """Whether ptxas has a spill area of its own in shared memory; else slots are a rewrite's."""
+
+    def made_by(self, site: SpillSite) -> str:
+        """Who put the access there: "source" (an array), "ptxas" or "rewrite"."""
+        if site.kind == "array":
+            return "source"
+        return "rewrite" if site.space == "shared" and not self.has_scratch else "ptxas"
+
+    def mark(self, site: SpillSite) -> str:
+        """The site in words, as listings mark it."""
+        verb = "store" if site.is_store else "load"
+        if site.kind == "array":
+            return f"array {verb} ({site.space})"
+        if self.made_by(site) == "rewrite":
+            return f"slot {verb} (shared, demoted)"
+        return f"spill {verb} ({site.space}, by ptxas)"
 
     @property
     def store_bytes(self) -> int:
@@ -245,6 +262,7 @@ class SpillReport:
             "loop_depth": site.loop_depth,
             "heat": "hot" if site.loop_depth else "cold",
             "function": site.function,
+            "made_by": self.made_by(site),
             "counted": site.is_counted,
             "file": source.file if source else None,
             "line": source.line if source else None,

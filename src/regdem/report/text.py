@@ -90,8 +90,9 @@ def _spills(analysis: CodeAnalysis) -> list[str]:
         loads, stores = found.count(space, store=False), found.count(space, store=True)
         if loads or stores:
             hot = sum(1 for site in report.hot if site.space == space)
+            demoted = space == "shared" and not report.has_scratch
             lines.append(
-                f"  spills       {space}: {loads} loads "
+                f"  {'slots' if demoted else 'spills':<12} {space}: {loads} loads "
                 f"({found.total_bytes(space, store=False)} bytes), {stores} stores "
                 f"({found.total_bytes(space, store=True)} bytes), {hot} of them in loops"
                 + (f" ({found.loop_bytes(space)} bytes a turn)" if hot else "")

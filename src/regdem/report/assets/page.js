@@ -123,7 +123,8 @@
       live.title = `${k.live[i]} general registers live`;
       const mark = k.marks[i];
       const text = cell(k.text[i] + (mark ? `  ← ${mark}` : ""), "sass");
-      if (mark) text.classList.add(mark.startsWith("array") ? "array" : "spill");
+      text.title = text.textContent;
+      if (mark) text.classList.add(mark.split(" ", 1)[0]);
       const control = cell(controlWords(k.control[i]), "ctl");
       control.title = control.textContent;
       const source = cell("", "src");
@@ -188,6 +189,7 @@
           const all = `${hex(i)} ${k.text[i]} ${k.marks[i] || ""} ${k.line[i] >= 0 ? k.lines[k.line[i]].short : ""}`;
           if (words && !all.toLowerCase().includes(words)) continue;
           if (kind === "marked" && !k.marks[i]) continue;
+          if (kind === "slot" && !(k.marks[i] || "").includes("shared")) continue;
           if (kind === "peak" && k.live[i] < this.peak) continue;
           if (kind === "wait" && !(k.control[i] >> 11 & 63)) continue;
           this.hits.push(i);
