@@ -1,6 +1,7 @@
 """`python -m bench.builds`: which ways of asking ptxas give the same code.
 
-Over the kernels of the suite. Prints the counts that `docs/design/optimize.md` states. Needs nvcc and ptxas, no GPU.
+Over the kernels of the suite. Prints the counts that `docs/design/optimize.md` states. Needs nvcc
+and ptxas, no GPU.
 """
 
 from __future__ import annotations

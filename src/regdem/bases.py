@@ -14,7 +14,7 @@ Method: from one PTX text, per kernel (`integrations/compile.py`),
                  up to what cap_255 uses
     pragma_N     the same, with the block size and NVIDIA's spilling
 
-Builds whose code is the same bytes are one base; the others' names are its aliases. Measured on 40
+Builds whose code is the same bytes are one base; the others' names are its aliases. Measured on 39
 kernels: `.maxnreg N` and `-maxrregcount=N` give the same bytes, with and without `.maxntid`.
 
 Not claimed: that bases compute the same bits. They are the compiler's, and nothing proves them
