@@ -97,12 +97,20 @@ class Fit:
         """Each constant at each of its values, the others in use: means over all builds, and over
         those made from the input alone."""
         now = setting_of(self.machine)
+        names = {group.kernel for group in self.groups}
         found: list[tuple[str, float, Total, Total]] = []
         for place, (name, values) in enumerate(GRID.items()):
             for value in values:
                 tried = (*now[:place], value, *now[place + 1 :])
-                every, parts = self.judged({group.kernel: tried for group in self.groups})
+                every, parts = self.judged(dict.fromkeys(names, tried))
                 found.append((name, value, total(every), total(parts)))
+        for name, value in self.machine.model.items():
+            for changed in () if name in GRID else (value / 2, value, 2 * value):
+                model = {**self.machine.model, name: changed}
+                machine = dataclasses.replace(self.machine, model=model)
+                other = Fit(self.groups, machine, grid=True)
+                every, parts = other.judged(dict.fromkeys(names, now))
+                found.append((f"{name} (grid known)", changed, total(every), total(parts)))
         return found
 
     def settings(self) -> dict[str, Setting]:

@@ -28,6 +28,8 @@ from regdem.isa.fields import get_field
 from regdem.program.program import Program
 
 _RZ, _PT = 255, 7
+COPY = "LDGSTS"
+"""The asynchronous copy from global to shared memory, an access of both."""
 _WALKS = 3
 _WRAP = 1 << 32
 _STACK = 1
@@ -198,6 +200,10 @@ class _Walker:
             self._memory(i, lo, hi, state)
             return
         values = state.values
+        if form.name == COPY:
+            number = lo >> 24 & 255
+            offset = _signed_offset(lo)
+            self.found[i] = Address(values[number], (number, state.numbers[number]), offset)
         written: list[tuple[int, int]] = []
         predicates = 0
         read: list[Lanes] = []
@@ -296,8 +302,7 @@ class _Walker:
     def _memory(self, i: int, lo: int, hi: int, state: _State) -> None:
         form = self.forms[i]
         number = lo >> 24 & 255
-        offset = lo >> 40 & 0xFFFFFF
-        offset = offset - (1 << 24) if offset >> 23 else offset
+        offset = _signed_offset(lo)
         values, numbers = state.values, state.numbers
         lanes = values[number]
         self.found[i] = Address(lanes, (number, numbers[number]), offset)
@@ -323,6 +328,12 @@ class _Walker:
                 elif form.memory in _FAR and lanes.is_uniform:
                     known = UNIFORM
                 values[place] = known
+
+
+def _signed_offset(lo: int) -> int:
+    """The offset of an access in bytes."""
+    offset = lo >> 40 & 0xFFFFFF
+    return offset - (1 << 24) if offset >> 23 else offset
 
 
 def _negate(value: Lanes, bit: int) -> Lanes:

@@ -189,6 +189,8 @@ def _notes(summary: Summary, machine: Timing) -> tuple[str, ...]:
         notes.append(_GUESS)
     if summary.is_recursive:
         notes.append("recursion: its depth is taken to be that of a loop")
+    if summary.is_asynchronous:
+        notes.append("asynchronous copies: the wait for them is not modelled")
     return tuple(notes)
 
 

@@ -42,6 +42,7 @@ _CAUSE_OF = {
     "texture": "long_scoreboard", "surface": "long_scoreboard", "shared": "short_scoreboard",
     "other": "barrier",
 }  # fmt: skip
+_COPIES = ("LDGSTS", "UBLK", "UTMA")
 Stalls = dict[str, float]
 
 
@@ -105,6 +106,8 @@ class Summary:
     loop_bytes: int
     code_bytes: int
     is_recursive: bool = False
+    is_asynchronous: bool = False
+    """Whether it copies without waiting for each copy (LDGSTS, bulk and tensor copies)."""
 
     def time(self, latency: float, local: float) -> WarpTime:
         """One warp alone, at latencies of global and local accesses in cycles."""
@@ -205,6 +208,7 @@ def summary_of(
         loop_bytes=max(_loop_bytes(program), default=0),
         code_bytes=INSTRUCTION_BYTES * sum(1 for w in weight if w > 0.0),
         is_recursive=bool(recursive(program)),
+        is_asynchronous=any(form.name.startswith(_COPIES) for form in forms),
     )
 
 

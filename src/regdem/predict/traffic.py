@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from regdem.analysis.forms import forms_of
 from regdem.isa.decoded import NO_SCOREBOARD
 from regdem.isa.fields import get_field
-from regdem.predict.lanes import Address, Lanes, addresses
+from regdem.predict.lanes import COPY, Address, Lanes, addresses
 from regdem.program.program import Program
 
 SECTOR_BYTES, LINE_BYTES = 32, 128
@@ -91,21 +91,22 @@ def memory_use(program: Program) -> MemoryUse:
             size = _BYTES.get(get_field(words[i][0], words[i][1], 73, 3), 4)
             address = known.get(i)
             touched, again, all_sectors = size, 0, float(size)
-            far = form.memory in _FAR
+            copied = form.name == COPY
+            far = form.memory in _FAR or copied
             if far and address is not None:
                 group = groups.setdefault(address.base, _Group())
                 touched, again, all_sectors = group.touch(address, size, epoch)
                 if form.reads_memory and boards[i] != NO_SCOREBOARD:
                     outstanding |= 1 << boards[i]
             found[i] = MemoryAccess(
-                space=form.memory,
+                space="global" if copied else form.memory,
                 bytes_per_lane=size,
                 wavefronts=max(1.0, size / 4, all_sectors / 4 if far else 0.0),
                 sectors=touched,
                 repeats=again,
                 is_gather=far and address is not None and address.lanes.kind == "loaded",
                 is_load=form.reads_memory,
-                is_atomic=form.reads_memory and form.writes_memory,
+                is_atomic=form.reads_memory and form.writes_memory and not copied,
             )
         most = max(most, sum(group.reused_bytes for group in groups.values()))
     return MemoryUse(found, most)
