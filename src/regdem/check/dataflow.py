@@ -35,6 +35,8 @@ from regdem.check.state import ALWAYS, NOTHING, UNKNOWN, ZERO, Facts, State
 from regdem.check.view import CodeView
 
 _MOST_FINDINGS = 20
+_SRZ = 0xFF
+"""The special register that is always zero."""
 _Pairs = tuple[tuple[int, int], ...]
 
 
@@ -71,11 +73,26 @@ class _Facts:
     touching: dict[int, int] = field(default_factory=dict[int, int])  # value -> mask of facts
 
 
-def _pure_facts(view: CodeView) -> _Facts:
+def _loose(programs: Programs) -> set[int]:
+    """Masked instructions of which the programs have different numbers, or that moved.
+
+    Only a copy of one of these can stand for another instruction than its partner.
+    """
+    steps = programs.product.steps
+    return {programs.rewritten.masked[j] for i, j in steps if i < 0} | {
+        programs.original.masked[i] for i, j in steps if j < 0
+    }
+
+
+def _pure_facts(programs: Programs) -> _Facts:
+    view = programs.original
     facts = _Facts()
+    loose = _loose(programs)
     numbers: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
     for i in range(len(view)):
-        if view.guard[i] >= 0 or not view.writes[i] or not is_pure(view, i):
+        if view.masked[i] not in loose or view.guard[i] >= 0:
+            continue
+        if not view.writes[i] or not is_pure(view, i):
             continue
         if set(view.reads[i]) & set(view.writes[i]):
             continue
@@ -116,7 +133,7 @@ class DataflowCheck:
     def __init__(self, programs: Programs) -> None:
         self.programs = programs
         self.graph = programs.product.graph
-        self._facts = _pure_facts(programs.original)
+        self._facts = _pure_facts(programs)
         self._steps = [self._look_up(i, j) for i, j in programs.product.steps]
         self._findings: list[Finding] = []
         self._reporting = False
@@ -325,6 +342,8 @@ class DataflowCheck:
             if view.name[i] == "LDL":
                 return list(zip(view.writes[i], words, strict=True))
             return list(zip(words, _stored(view, i, len(words)), strict=True))
+        if view.name[i] == "CS2R" and view.high[i] >> 8 & 0xFF == _SRZ:
+            return [(value, ZERO) for value in view.writes[i]]
         source = copied_register(view.low[i], view.high[i])
         if source is None or len(view.writes[i]) != 1:
             return []
