@@ -178,6 +178,9 @@ class Job:
             prediction = _predict(new.kernel(self.base.kernel), request, self.workload)
         except RegdemError as error:
             return Outcome(self.spec, error.code, error.message)
+        except Exception as error:
+            # A bug of regdem in one variant must not cost the others.
+            return Outcome(self.spec, "internal_error", f"{type(error).__name__}: {error}")
         return Outcome(self.spec, "proved", done=done, prediction=prediction, state=done.after)
 
 
