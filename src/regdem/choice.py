@@ -125,7 +125,8 @@ def gain(before: Prediction, after: Prediction) -> tuple[float, float, float]:
 
 
 def best_of(gains: Sequence[tuple[float, float, float]]) -> int | None:
-    """The place of the (typical, least, most) speed-up to take; None: the reference stays."""
+    """The place of the (typical, least, most) speed-up to take, the first of equals; None: the
+    reference stays."""
     safe = [k for k, (_, least, _) in enumerate(gains) if least >= WORST_GAIN]
     best = max(safe, key=lambda k: gains[k][0], default=None)
     return best if best is not None and gains[best][0] >= LEAST_GAIN else None
@@ -147,14 +148,10 @@ def choose(
         if o.is_usable and o.prediction is not None
     }
     usable = [o for o in outcomes if id(o) in gains]
-    safe = [o for o in usable if gains[id(o)][1] >= WORST_GAIN]
-
-    def preference(outcome: Outcome) -> tuple[float, float]:
-        assert outcome.prediction is not None
-        return gains[id(outcome)][0], -outcome.prediction.predicted_cycles
-
-    chosen = max(safe, key=preference, default=None)
-    if chosen is not None and gains[id(chosen)][0] >= LEAST_GAIN:
+    ranked = sorted(usable, key=lambda o: o.prediction.predicted_cycles if o.prediction else 0.0)
+    place = best_of([gains[id(o)] for o in ranked])
+    chosen = None if place is None else ranked[place]
+    if chosen is not None:
         typical = gains[id(chosen)][0]
         reason = (
             f"predicted {typical:.2f} times as fast"
@@ -162,7 +159,6 @@ def choose(
             else f"the {reference} does not fit on an SM with {threads} threads"
         )
     else:
-        chosen = None
         reason = _why_not(outcomes, usable, gains, prediction)
     return KernelChoice(
         name, before, prediction, tuple(outcomes), chosen, reason, threads, reference
