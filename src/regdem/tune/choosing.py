@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from regdem.tune.made import Made
 from regdem.tune.outcome import Final, Row
-from regdem.tune.results import Measurement
+from regdem.tune.results import Measurement, sets_of_inputs
 
 
 def distinct(variants: list[Made]) -> list[Made]:
@@ -52,5 +52,5 @@ def describe_measurement(measurement: Measurement) -> str:
         return f"failed: {measurement.reason}"
     return (
         f"{comparison.speedup:.3f} times as fast ({comparison.low:.3f} to {comparison.high:.3f}), "
-        f"outputs identical on {measurement.seeds} sets of inputs"
+        f"outputs identical on {sets_of_inputs(measurement.seeds)}"
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from regdem.tune.results import Comparison
+from regdem.tune.results import Comparison, sets_of_inputs
 
 if TYPE_CHECKING:
     from regdem.tune.outcome import Row, TuneResult
@@ -71,7 +71,7 @@ def headline(result: TuneResult) -> str:
     where = result.gpu["name"] if result.gpu else "no GPU"
     return (
         f"{tuning.kernel}: blocks of {block}, {problem.blocks} blocks, "
-        f"{tuning.seeds} sets of inputs, on {where}"
+        f"{sets_of_inputs(tuning.seeds)}, on {where}"
     )
 
 

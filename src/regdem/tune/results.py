@@ -22,6 +22,11 @@ LEAST_NOISE = 0.005
 """Gains below half a percent count as noise even where the original repeats better than that."""
 
 
+def sets_of_inputs(count: int) -> str:
+    """The number in words that read well."""
+    return "1 set of inputs" if count == 1 else f"{count} sets of inputs"
+
+
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
     """An interval that holds the median with `CONFIDENCE`; with under 6 values, their range."""
     ordered = sorted(values)

@@ -34,7 +34,7 @@ from regdem.tune.evidence import write_evidence
 from regdem.tune.made import Made
 from regdem.tune.outcome import FINALISTS, Final, Row, TuneResult
 from regdem.tune.process import GpuProcess, Settings
-from regdem.tune.results import Comparison, Device, Measurement, Opened
+from regdem.tune.results import Comparison, Device, Measurement, Opened, sets_of_inputs
 from regdem.tune.store import Store, key_of, sha256
 from regdem.tune.tuning import Building, Choices, Tuning, open_tuning, resume_tuning, save_tuning
 from regdem.tune.workshop import make_all
@@ -235,7 +235,7 @@ class _Run:
             opened[device.label] = first
             self.say(
                 f"{device.label}: the original takes {first.launch_ms:.4g} ms, "
-                f"the same outputs twice on {first.seeds} sets of inputs"
+                f"the same outputs twice on {sets_of_inputs(first.seeds)}"
             )
             while (made := board.take()) is not None:
                 measurement = self._measure(device, board, made)
