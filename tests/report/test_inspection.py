@@ -60,6 +60,14 @@ def test_the_best_step_is_advised(neighbour: KernelReport) -> None:
     assert (first.rule, first.evidence["cliff_registers"]) == ("cross_cliff", 32)
 
 
+def test_an_unsafe_gain_is_to_be_measured(neighbour: KernelReport) -> None:
+    step = neighbour.forecast("demote")
+    assert step is not None
+    unsafe = replace(step, speedup=1.1, least=0.8, pays=False)
+    found = [each.rule for each in advise(replace(neighbour, forecasts=(unsafe,)))]
+    assert found == ["measure_cliff"]
+
+
 def test_gains_are_not_promised_unasked(neighbour: KernelReport) -> None:
     first = advise(replace(neighbour, forecasts=None))[0]
     assert first.rule == "cross_cliff"

@@ -18,6 +18,8 @@ from regdem.report.model import Advice, CodeAnalysis, Forecast, KernelReport, Pe
 MANY_VALUES = 4
 """Fewer values than this at the peak are not worth a rule."""
 UNROLLED_COPIES = 4
+UNCERTAIN_GAIN = 1.02
+"""A typical gain from here on that is not safe is worth a measurement."""
 SHORT_PEAK_PCT = 10.0
 
 
@@ -160,7 +162,10 @@ def _stop_chasing(report: KernelReport, analysis: CodeAnalysis) -> Advice | None
         return None
     forecast = _best(report)
     if forecast is not None:
-        return None if forecast.pays else _not_predicted_faster(report, forecast)
+        if forecast.pays:
+            return None
+        is_open = forecast.speedup >= UNCERTAIN_GAIN
+        return (_too_uncertain if is_open else _not_predicted_faster)(report, forecast)
     if wants_warps(report, analysis) is not False:
         return None
     loops = [loop for loop in main_loops(analysis) if loop.loads]
@@ -182,6 +187,21 @@ def _stop_chasing(report: KernelReport, analysis: CodeAnalysis) -> Advice | None
         gain=f"{spare - report.registers_per_thread} registers per thread to spend on unrolling",
         action="unroll or prefetch more in the main loop instead of lowering registers",
         weight=30,
+    )
+
+
+def _too_uncertain(report: KernelReport, forecast: Forecast) -> Advice:
+    present = report.occupancy
+    assert present is not None
+    return Advice(
+        rule="measure_cliff",
+        message=f"{forecast.active_warps} instead of {present.active_warps} warps, at "
+        f"{forecast.registers} registers, are {forecast.words}: that depends on where memory "
+        "accesses go, which the code does not say.",
+        evidence={"active_warps": present.active_warps, "forecast": forecast.to_dict()},
+        gain=f"{forecast.words}, not safely",
+        action="regdem optimize FILE -o OUT --all-variants DIR, and measure; or regdem tune",
+        weight=28,
     )
 
 
