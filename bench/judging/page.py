@@ -64,7 +64,8 @@ def markdown(judgement: Judgement) -> str:
         "stays. *covered*: measured speed-ups inside the predicted interval (2 % for noise). "
         "*error*: mean of the absolute log of predicted over measured speed-up, at most 0.7 each.",
         "",
-        "| what | kernels, by session | builds | tau | regret | gain | worst choice | covered | error |",
+        "| what | kernels, by session | builds | tau | regret | gain | worst choice | covered "
+        "| error |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_mean_row(name, each) for name, each in judgement.rows()]
