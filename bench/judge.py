@@ -2,9 +2,10 @@
 
 Without arguments: judges the features file in docs/results, leaving each kernel out of the fit of
 the model's constants once, and writes `docs/results/predictor.md` and `predictor.json`. With
-`--session NAME=RESULTS.sqlite:BUILDS` (any number) the features file is made first, from measured
-sessions of `bench.run` and the folders of their cubins. `--fit` prints the constants fitted to all
-kernels, for `machine/data/timing.toml`.
+`--session NAME=RESULTS.sqlite:BUILDS` (any number) builds of measured sessions of `bench.run` are
+first taken into the features file, in place of an earlier session of that name; a change of the
+summary's fields needs all sessions again. `--fit` prints the constants fitted to all kernels, for
+`machine/data/timing.toml`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     path: Path = args.docs / FEATURES
     if args.session:
-        save(features(args.session), path)
+        new = features(args.session)
+        names = {session.partition("=")[0] for session in args.session}
+        known = load(path) if path.exists() else []
+        save([build for build in known if build.session not in names] + new, path)
     if not path.exists():
         print(f"there is no {path}: give --session", file=sys.stderr)
         return 1
