@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regdem.analysis.bits import def_masks, def_words, file_mask, members, use_masks, use_words
+from regdem.analysis.bits import (
+    FILE_MASK,
+    def_masks,
+    def_words,
+    file_mask,
+    members,
+    use_masks,
+    use_words,
+)
 from regdem.analysis.liveness import liveness
 from regdem.binary import Cubin
 from regdem.isa import RegisterFile, decode, encode
@@ -92,3 +100,40 @@ def test_counts_equal_the_disassemblers(path: Path) -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "kernels" in run.stdout
+
+
+def guarded(word: tuple[int, int], predicate: int, *, negated: bool = False) -> tuple[int, int]:
+    return (word[0] & ~0xF000) | predicate << 12 | int(negated) << 15, word[1]
+
+
+def first_live(*words: tuple[int, int]) -> list[int]:
+    """Registers live at the start when guards are followed."""
+    live = liveness(section(*words, EXIT), follow_guards=True)
+    return members(file_mask(live.before[0], RegisterFile.GPR))
+
+
+def test_guards_are_followed() -> None:
+    define, use = encode.s2r(5, encode.TID_X), encode.sts(2, 0, 5)
+    # Defined and used under one guard.
+    assert first_live(guarded(define, 1), guarded(use, 1)) == [2]
+    # Another guard, no guard, or the other sign may need the old value.
+    assert first_live(guarded(define, 1), guarded(use, 2)) == [2, 5]
+    assert first_live(guarded(define, 1), use) == [2, 5]
+    assert first_live(guarded(define, 1), guarded(use, 1, negated=True)) == [2, 5]
+    # Both signs define it.
+    assert first_live(guarded(define, 1), guarded(define, 1, negated=True), use) == [2]
+    # Each user's guard has a definition of its own.
+    assert first_live(
+        guarded(define, 1), guarded(use, 1), guarded(define, 2), guarded(use, 2)
+    ) == [2]  # fmt: skip
+
+
+def test_a_guard_that_changes_is_another_guard() -> None:
+    define, use = encode.s2r(5, encode.TID_X), encode.sts(2, 0, 5)
+    compare = (0x000000FF0700720C, 0x000FDA0003F05270)  # ISETP P0 from R7
+    written = compare[0], (compare[1] & ~(7 << 17)) | 1 << 17  # P1 instead
+    program = section(guarded(define, 1), written, guarded(use, 1), EXIT)
+    predicates = FILE_MASK[RegisterFile.PRED]
+    assert liveness(program).defs[1] & predicates
+    live = liveness(program, follow_guards=True)
+    assert 5 in members(file_mask(live.before[0], RegisterFile.GPR))

@@ -16,6 +16,8 @@ from regdem.isa.encode import Guard, Word
 
 RECORDED: dict[str, Word] = {
     "LDS R4, [R9+0x1234]": encode.lds(4, 9, 0x1234),
+    "LDS.64 R4, [R9+0x1200]": encode.lds(4, 9, 0x1200, words=2),
+    "STS.64 [R9+0x1200], R4": encode.sts(9, 0x1200, 4, words=2),
     "@!P2 LDS R4, [R9+-0x10]": encode.lds(4, 9, -16, guard=Guard(2, True)),
     "STS [R9+0x80], R7": encode.sts(9, 0x80, 7),
     "@P1 STS [R9+0x80], R7": encode.sts(9, 0x80, 7, guard=Guard(1)),

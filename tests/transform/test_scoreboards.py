@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from words import EXIT, NO_SCOREBOARD, ldg, program, repaired, with_control
+from words import EXIT, NO_SCOREBOARD, branch, ldg, program, repaired, with_control
 
 from regdem.errors import UnsupportedError
 from regdem.isa.control import ControlWord
@@ -88,3 +88,32 @@ def test_all_reserved() -> None:
     with pytest.raises(UnsupportedError) as caught:
         assign(program([EXIT]), [[]], [], [], [0], [], 0b111111, [1])
     assert caught.value.code == "no_scoreboard"
+
+
+def test_short_events_among_many_loads_from_memory() -> None:
+    """Ten global loads in a row, then a slot's load and work with it: it waits for that alone."""
+    words: list[Word] = [ldg(8 + k, 2) for k in range(10)]
+    words += [lds(30, 6, 0), add_immediate(31, 30, 1)]
+    words += [with_control(add_immediate(60 + k, 70 + k, 1), stall=11) for k in range(9)]
+    words += [add_immediate(40 + k, 8 + k, 1) for k in range(10)]
+    words.append(EXIT)
+    done = repaired(words, inserted=[10])
+    load, reader = done[10], done[11]
+    assert waits_on(reader, load)
+    assert not any(waits_on(reader, done[k]) for k in range(10))
+
+
+def test_events_of_the_block_before_count() -> None:
+    """What the second load waits for began in another block: the first load keeps off its board."""
+    code = program([lds(4, 6, 0), branch(0, predicate=0), ldg(8, 2), ldg(10, 4), EXIT])
+    events = [
+        Event(0, 0, True, 30, 0, False),
+        Event(1, 2, True, 500, 0, False),
+        Event(2, 3, True, 500, 1, False),
+    ]
+    successors = [list(block.successors) for block in code.blocks]
+    boards, waits = assign(
+        code, successors, events, [True] * 3, [0, 0, 0, 1, 0b110], [1, 2, 4], 0, [1] * 5
+    )
+    assert boards[1] != boards[0]
+    assert waits[3] == 1 << boards[0]

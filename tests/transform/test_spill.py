@@ -11,7 +11,7 @@ from regdem.analysis.webs import webs
 from regdem.isa.encode import Guard, Word, add_immediate, lds, sts
 from regdem.isa.fields import get_field, set_field
 from regdem.transform.candidates import access_of, occupied_instructions
-from regdem.transform.spill import Placement, insertions, place
+from regdem.transform.spill import STORE_CYCLES, Placement, insertions, place, sink
 
 
 def other(k: int) -> Word:
@@ -129,3 +129,48 @@ def test_insertions_store_under_the_definition_s_guard() -> None:
     assert counts == (1, 2)
     assert before == {3: [lds(4, 9, 128)]}
     assert [get_field(*after[i][-1], 12, 3) for i in (0, 1)] == [7, 1]
+
+
+def test_a_guarded_definition_with_nothing_before_it_reads_nothing() -> None:
+    """Defined and used under one guard: live from the definition, no load in front of it."""
+    lo, hi = add_immediate(4, 2, 1)
+    guarded = set_field(lo, hi, 12, 3, 1)
+    user = set_field(*add_immediate(30, 4, 1), 12, 3, 1)
+    code = program([other(0), guarded, other(1), user, EXIT])
+    live = liveness(code, follow_guards=True)
+    (web,) = (w for w in webs(code, live).webs if w.register == 4 and w.reads)
+    result = place(code, live, access_of(web, occupied_instructions(web, len(code))), [True] * 5)
+    assert result.loads == {3}
+    assert set(result.stores) == {1}
+
+
+def test_stores_stand_behind_their_latency() -> None:
+    words = [add_immediate(4, 2, 1), *[other(k) for k in range(9)], add_immediate(30, 4, 1), EXIT]
+    code = program(words)
+    live = liveness(code)
+    (web,) = (w for w in webs(code, live).webs if w.register == 4)
+    value = access_of(web, occupied_instructions(web, len(code)))
+    away = [0 < i < 10 for i in range(len(code))]
+    placement = place(code, live, value, away)
+    room = [1] * len(code)
+    sink(code, live, value, placement, away, room)
+    ((position, after),) = placement.stores.values()
+    assert not after
+    assert position == STORE_CYCLES
+    assert room == [1] + [0] * (STORE_CYCLES - 1) + [1] * (len(code) - STORE_CYCLES)
+    none = place(code, live, value, away)
+    sink(code, live, value, none, away, [0] * len(code))
+    assert none.stores == {0: (0, True)}
+
+
+def test_zero_is_stored_as_zero() -> None:
+    zero: Word = (0x0000000000047805, 0x000FE2000001FF00)  # CS2R R4, SRZ
+    code = program([zero, other(0), add_immediate(30, 4, 1), add_immediate(31, 5, 1), EXIT])
+    placement = Placement(loads={2}, stores={0: (0, True)})
+    before: dict[int, list[Word]] = {}
+    after: dict[int, list[Word]] = {}
+    insertions(
+        code, placement, lds(4, 6, 0), lambda guard: sts(6, 0, 4, guard=guard), before, after
+    )
+    ((low, high),) = after[0]
+    assert get_field(low, high, 32, 8) == 255

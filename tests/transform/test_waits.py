@@ -143,3 +143,28 @@ def test_wait_reaches_over_a_loop_s_edge() -> None:
     assert "waw_scoreboard" in kinds(words)
     head, load, _, _ = repaired(words)
     assert (head.wait_mask >> load.write_scoreboard) & 1
+
+
+def test_what_only_shared_a_scoreboard_waits_for_its_own_user() -> None:
+    """ptxas gave two loads one scoreboard; the first user needs the first load only."""
+    words = [
+        ldg(8, 2, write_scoreboard=0, stall=2),
+        ldg(9, 4, write_scoreboard=0, stall=2),
+        with_control(add_immediate(30, 8, 1), wait_mask=1),
+        add_immediate(31, 9, 1),
+        EXIT,
+    ]
+    first, second, user, other, _ = repaired(words)
+    assert first.write_scoreboard != second.write_scoreboard
+    assert user.wait_mask == 1 << first.write_scoreboard
+    assert other.wait_mask == 1 << second.write_scoreboard
+
+
+def test_no_stall_is_added_twice() -> None:
+    """Two stores behind one double-word result: the second finds it ready."""
+    words = [ldg(4, 2, size=8), with_control(add_immediate(8, 20, 1), stall=1), sts(6, 0, 8),
+             sts(6, 128, 8), EXIT]  # fmt: skip
+    _, result, first, second, _ = repaired(words, inserted=[2, 3])
+    assert result.stall == 5
+    assert first.stall <= 2
+    assert second.stall <= 2

@@ -255,7 +255,8 @@ def _gaps_of_value(
         cost = per_load * sum(flow.weight[u] for u in all_uses)
         if value.definition is None and len(ks) == 1:
             a, b = runs[ks[0]]
-            if flow.clock[b] - flow.clock[a] < _SHORT_CYCLES:
+            within = int(program.block_of[a]) == int(program.block_of[min(b, flow.n - 1)])
+            if within and flow.clock[b] - flow.clock[a] < _SHORT_CYCLES:
                 cost += _SHORT_COST * flow.weight[a]
         found.append(Gap(number, places, cost, store_cost))
     return found

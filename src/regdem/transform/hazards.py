@@ -46,6 +46,8 @@ _STORE_DATA_CYCLES = {
 }  # fmt: skip
 """The same for the data of a store to shared memory (least seen: 5 and, of double words, 7)."""
 _WRITE_ORDER_SLACK = 4
+_CS2R_ORDER_SLACK = 18
+"""Between two CS2R, which take equally long: 8 cycles are enough."""
 _MULTI_PASS_READ_CYCLES = 10
 _ROUNDS = 64
 _GPR = FILE_MASK[RegisterFile.GPR]
@@ -74,13 +76,14 @@ class _State:
 
     pending: int = 0  # events, a bit each
     inserted: int = 0  # registers last written by an inserted instruction
+    cs2r: int = 0  # registers last written by CS2R, whatever path led here
     ready: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     busy_reads: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     storable: dict[int, int] = field(default_factory=lambda: dict[int, int]())
 
     def copy(self) -> _State:
         return _State(
-            self.pending, self.inserted, dict(self.ready), dict(self.busy_reads),
+            self.pending, self.inserted, self.cs2r, dict(self.ready), dict(self.busy_reads),
             dict(self.storable),
         )  # fmt: skip
 
@@ -92,7 +95,12 @@ class _State:
 
     def join(self, other: _State) -> bool:
         """Takes over what is outstanding in `other`; whether anything was new."""
-        changed = bool((other.pending & ~self.pending) | (other.inserted & ~self.inserted))
+        changed = bool(
+            (other.pending & ~self.pending)
+            | (other.inserted & ~self.inserted)
+            | (self.cs2r & ~other.cs2r)
+        )
+        self.cs2r &= other.cs2r
         self.pending |= other.pending
         self.inserted |= other.inserted
         for mine, theirs in (
@@ -253,6 +261,10 @@ class _Repair:
             if self.multi_pass[i]:
                 for r in members(self.uses[i]):
                     state.busy_reads[r] = _MULTI_PASS_READ_CYCLES
+        if self.name[i] == "CS2R":
+            state.cs2r |= self.defs[i]
+        else:
+            state.cs2r &= ~self.defs[i]
         if self.inserted[i]:
             state.inserted |= self.defs[i]
         else:
@@ -290,7 +302,9 @@ class _Repair:
             if bit & fresh:
                 late_cycles = max(late_cycles, state.storable.get(r, 0) if is_store else t)
             if bit & defs:
-                late_cycles = max(late_cycles, t - _WRITE_ORDER_SLACK)
+                alike = bit & state.cs2r and self.name[i] == "CS2R"
+                slack = _CS2R_ORDER_SLACK if alike else _WRITE_ORDER_SLACK
+                late_cycles = max(late_cycles, t - slack)
         for r, t in state.busy_reads.items():
             if (1 << r) & defs:
                 late_cycles = max(late_cycles, t)

@@ -14,6 +14,7 @@ reads.
   (`early`) no later than the first hot instruction, where too many loads are under way at once.
 - A guarded definition may leave the old value in place, so it counts as a use; it is stored under
   its guard, or unguarded if the instruction overwrites its own guard.
+- Where a definition gives zero, zero is stored, not its result: nothing waits for it.
 - A recomputed value (`recompute`) has no slot: its load is a copy of its one definition.
 
 Not moved: values in registers that device functions touch may be demoted as whole registers only;
@@ -29,7 +30,8 @@ from regdem.analysis.bits import FILE_BASE
 from regdem.analysis.liveness import Liveness
 from regdem.isa.control import MAX_STALL
 from regdem.isa.decoded import RegisterFile
-from regdem.isa.encode import ALWAYS, Guard, Word, nop
+from regdem.isa.encode import ALWAYS, RZ, Guard, Word, nop
+from regdem.isa.fields import get_field, set_field
 from regdem.program.program import Program
 from regdem.transform.hazards import FIXED_LATENCY_CYCLES
 
@@ -37,6 +39,11 @@ LOAD_CYCLES = 32
 """What a load from shared memory takes, and a little: no load needs to stand earlier."""
 STORE_CYCLES = 8
 """What a store waits for the result of arithmetic: no store needs to stand later."""
+
+
+_STORE_DATA_BIT = 32
+_MOV_REGISTER = 0x202
+_SRZ = 0xFF
 
 
 @dataclass(frozen=True)
@@ -247,7 +254,7 @@ def sink(
     code = program.code
     predicate_base = FILE_BASE[RegisterFile.PRED]
     for i, (_, after) in sorted(placement.stores.items()):
-        if not after or _padding(program, i):
+        if not after or _padding(program, i) or _is_zero(program, i):
             continue
         guard = int(code.guard[i])
         bit = 1 << (predicate_base + guard) if guard != 7 else 0
@@ -306,18 +313,32 @@ def insertions(
             guard = ALWAYS
             if i not in placement.unguarded and code.guard[i] != 7:
                 guard = Guard(int(code.guard[i]), bool(code.guard_negated[i]))
+            lo, hi = store(guard)
+            if _is_zero(program, i):
+                lo, hi = set_field(lo, hi, _STORE_DATA_BIT, 8, RZ)
             if behind:
-                after.setdefault(position, []).extend([*_padding(program, i), store(guard)])
+                after.setdefault(position, []).extend([*_padding(program, i), (lo, hi)])
             else:
                 # In front of any load that was put there: the slot must be written first.
-                before.setdefault(position, []).insert(0, store(guard))
+                before.setdefault(position, []).insert(0, (lo, hi))
     for i in sorted(placement.loads):
         before.setdefault(placement.hoisted.get(i, i), []).append(load)
     return len(placement.loads), len(placement.stores) if store else 0
 
 
+def _is_zero(program: Program, i: int) -> bool:
+    """Whether instruction `i` always gives zero (`CS2R R, SRZ` or `MOV R, RZ`)."""
+    lo, hi = program.code.word(i)
+    name = program.code.table.forms[int(program.code.form[i])].name
+    if name == "CS2R":
+        return get_field(lo, hi, 72, 8) == _SRZ
+    return name == "MOV" and lo & 0xFFF == _MOV_REGISTER and get_field(lo, hi, 32, 8) == RZ
+
+
 def _padding(program: Program, i: int) -> list[Word]:
     """NOPs that a store needs behind a result that takes longer than one stall count can say."""
+    if _is_zero(program, i):
+        return []
     form = program.code.table.forms[int(program.code.form[i])]
     late = 0 if form.variable_latency else FIXED_LATENCY_CYCLES.get(form.latency, 0)
     return [nop(MAX_STALL)] * (max(0, late - 1) // MAX_STALL)
