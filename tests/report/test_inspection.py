@@ -13,9 +13,11 @@ from regdem.binary import Cubin
 from regdem.isa.decoded import RegisterFile
 from regdem.program.from_kernel import program_of
 from regdem.report.advice import advise
-from regdem.report.inspection import inspect_kernel
+from regdem.report.inspection import inspect_kernel, pressures
 from regdem.report.model import CodeAnalysis, KernelReport
 from regdem.report.text import sparkline, text_report
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def code(report: KernelReport) -> CodeAnalysis:
@@ -94,6 +96,14 @@ def test_needed_registers_lie_between_live_and_allocated(
         assert graph.registers_needed <= report.registers_per_thread
         assert graph.colours >= code(report).pressure.peak - 1
         assert graph.renumbering_saves == report.registers_per_thread - graph.registers_needed
+
+
+def test_counts_of_all_files_are_those_of_each() -> None:
+    for name in ("neighbour/neighbour", "unroll/variance_unrolled"):
+        (kernel,) = Cubin.parse((EXAMPLES / f"{name}.cubin").read_bytes()).kernels
+        live = liveness(program_of(kernel))
+        for file, counts in pressures(live).items():
+            assert counts.tolist() == live.pressure(file).tolist()
 
 
 def test_no_spills_where_there_are_none(neighbour: KernelReport, rolled: KernelReport) -> None:

@@ -13,10 +13,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from regdem.analysis.bits import FILE_BASE, FILE_MASK
 from regdem.analysis.forms import forms_of
 from regdem.analysis.ilp import is_padding, loop_parallelism
 from regdem.analysis.interference import colour, interference
-from regdem.analysis.liveness import liveness
+from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.spills import spills
 from regdem.analysis.webs import Webs, webs
 from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
@@ -43,6 +44,7 @@ ALLOCATION_EXTRA = 2
 """Registers per thread beyond the highest number used + 1 that every count includes (measured)."""
 FAR_BELOW = 8
 _DEEPEST = 9
+_ONES = np.array([n.bit_count() for n in range(256)], dtype=np.uint8)
 _LOADED = ("global", "generic", "shared")
 
 
@@ -161,14 +163,10 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
     depth = depth_through_calls(program, loop_depth(program, nest))
     annotated = [note.offset for note in kernel.annotations if note.kind == SPILL_ANNOTATION]
     found = spills(program, annotated, depth)
-    curve = live.pressure(RegisterFile.GPR)
+    counts = pressures(live)
+    curve = counts[RegisterFile.GPR]
     return CodeAnalysis(
-        max_live={
-            "gpr": int(curve.max(initial=0)),
-            "ugpr": live.max_live(RegisterFile.UGPR),
-            "pred": live.max_live(RegisterFile.PRED),
-            "upred": live.max_live(RegisterFile.UPRED),
-        },
+        max_live={file.name.lower(): int(counts[file].max(initial=0)) for file in RegisterFile},
         instructions=len(program),
         blocks=len(program.blocks),
         loops=_loops(kernel, program, nest, curve.tolist()),
@@ -188,6 +186,23 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
         calls=len(program.callee),
         repeated_line=repeated_line(kernel, program, {site.instruction for site in found.sites}),
     )
+
+
+def pressures(live: Liveness) -> dict[RegisterFile, NDArray[np.int32]]:
+    """Live registers per instruction of every file: `Liveness.pressure` of all in one pass.
+
+    The files begin at whole bytes of the masks.
+    """
+    size = 1 + max(FILE_BASE.values()) // 8
+    packed = b"".join([mask.to_bytes(size, "little") for mask in live.occupied])
+    rows = np.frombuffer(packed, dtype=np.uint8).reshape(-1, size)
+    columns = {
+        file: slice(base // 8, 1 + FILE_MASK[file].bit_length() // 8)
+        for file, base in FILE_BASE.items()
+    }
+    return {
+        file: _ONES[rows[:, place]].sum(axis=1, dtype=np.int32) for file, place in columns.items()
+    }
 
 
 def depth_through_calls(program: Program, depth: list[int]) -> list[int]:
