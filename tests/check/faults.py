@@ -134,6 +134,12 @@ def store_to_wrong_slot(bench: Bench) -> Iterator[tuple[int, Kernel]]:
         yield i, bench.with_word(i, with_field(bench.words[i], 40, 24, offset + 128))
 
 
+def zero_stored(bench: Bench) -> Iterator[tuple[int, Kernel]]:
+    """A store of zero instead of a computed value."""
+    for i in bench.stores():
+        yield i, bench.with_word(i, with_field(bench.words[i], 32, 8, 255))
+
+
 def misaligned_slot(bench: Bench) -> Iterator[tuple[int, Kernel]]:
     """An access in the middle of two words."""
     for i in [*bench.loads(), *bench.stores()]:
@@ -348,6 +354,7 @@ KINDS: tuple[Kind, ...] = (
     early_wait,
     wrong_slot,
     store_to_wrong_slot,
+    zero_stored,
     misaligned_slot,
     dropped_store,
     dropped_load,
