@@ -174,3 +174,23 @@ def test_zero_is_stored_as_zero() -> None:
     )
     ((low, high),) = after[0]
     assert get_field(low, high, 32, 8) == 255
+
+
+def test_a_store_under_a_guard_is_dead_before_one_under_the_same_guard() -> None:
+    def guarded(word: Word, predicate: int) -> Word:
+        return set_field(*word, 12, 3, predicate)
+
+    def stores(second: int) -> set[int]:
+        words = [
+            add_immediate(4, 2, 1),
+            other(0),
+            guarded(add_immediate(4, 2, 2), 1),
+            guarded(add_immediate(4, 2, 3), second),
+            other(1),
+            add_immediate(30, 4, 1),
+            EXIT,
+        ]
+        return set(placed(words, hot=[4]).stores)
+
+    assert stores(1) == {0, 3}
+    assert stores(2) == {0, 2, 3}

@@ -192,8 +192,10 @@ def _covering_scoreboard(program: Program, i: int, end: int) -> int:
 
 
 def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: Placement) -> None:
-    """Drops stores whose slot no load reads before the next unguarded store."""
+    """Drops stores whose slot no load reads before the next store, unguarded or under the same
+    guard."""
     code = program.code
+    predicate_base = FILE_BASE[RegisterFile.PRED]
     count = len(program.blocks)
     live_in = [False] * count
     stores_at: dict[tuple[int, bool], list[int]] = {}
@@ -205,21 +207,34 @@ def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: P
     def kills(i: int) -> bool:
         return code.guard[i] == 7 or i in result.unguarded or i not in old
 
+    def condition(i: int) -> tuple[int, bool] | None:
+        guard = int(code.guard[i])
+        always = guard == 7 or i in result.unguarded
+        return None if always else (guard, bool(code.guard_negated[i]))
+
     def walk(b: int, needed: bool, drop: set[int] | None) -> bool:
         block = program.blocks[b]
         last = block.end - 1
+        covered: tuple[int, bool] | None = None  # where this holds, a later store overwrites
         if value.touched_by_calls and program.control[last] in ("return", "call"):
             needed = True
         for j in range(last, block.start - 1, -1):
             for where in ((j, True), (j, False)):
-                if not where[1] and j in result.loads:
-                    # The load stands between the store in front of j and j itself.
-                    needed = True
+                if not where[1]:
+                    if covered and (live.defs[j] >> (predicate_base + covered[0])) & 1:
+                        covered = None
+                    if j in result.loads:
+                        # The load stands between the store in front of j and j itself.
+                        needed, covered = True, None
                 for i in stores_at.get(where, ()):
-                    if not needed and drop is not None:
+                    under = condition(i)
+                    dead = not needed or (under is not None and under == covered)
+                    if dead and drop is not None:
                         drop.add(i)
                     if kills(i):
                         needed = False
+                    elif under is not None:
+                        covered = under
         return needed
 
     changed = True
