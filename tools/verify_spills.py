@@ -1,11 +1,12 @@
 """Compare spill bytes with `ptxas -v` over builds with register caps.
 
     python tools/verify_spills.py SOURCE.cu... [--caps 24,32,40,48,64] [--arch sm_90]
+        [--page docs/results/inspect-agreement.md]
 
 Each source is compiled at each cap (with -override-directive-values, so that launch bounds don't
 win); per kernel, ptxas prints the bytes of its spill stores and loads, and this script compares
 them with the sums over regdem's sites, once with the annotations ptxas leaves in the file and once
-without, by dataflow alone.
+without, by dataflow alone. `--page` writes the result into that page's section.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from regdem.binary import Cubin, Kernel
 from regdem.errors import RegdemError
 from regdem.integrations.toolkit import find_tool
 from regdem.report.inspection import analyse
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from pages import replace_section
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _FUNCTION = re.compile(r"Function properties for (\S+)")
@@ -78,8 +82,10 @@ def main() -> int:
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("--caps", default="24,32,40,48,64")
     parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
     total: Counter[str] = Counter()
+    differing: list[str] = []
     for source in arguments.sources:
         for cap in map(int, arguments.caps.split(",")):
             made = build(source, cap, arguments.arch)
@@ -105,14 +111,37 @@ def main() -> int:
                 total["equal by dataflow alone"] += (blind.store_bytes, blind.load_bytes) == wanted
                 total["with spills in ptxas's own routines"] += named.spills.uncounted_bytes > 0
                 if not equal:
-                    print(
-                        f"  {source.name} cap {cap} {kernel.name}: {named.store_bytes}, "
+                    differing.append(
+                        f"{source.name} cap {cap} {kernel.name}: {named.store_bytes}, "
                         f"{named.load_bytes}; ptxas: {wanted[0]}, {wanted[1]}"
                     )
+                    print(f"  {differing[-1]}", flush=True)
             total["builds equal in every kernel"] += exact
     for name, count in total.items():
         print(f"{count:>8,}  {name}")
+    if arguments.page:
+        text = _section(total, differing, arguments.caps)
+        replace_section(arguments.page, "Spill bytes against `ptxas -v`", text)
     return 0 if total["equal with annotations"] == total["kernels"] else 1
+
+
+def _section(total: Counter[str], differing: list[str], caps: str) -> str:
+    exceptions = "".join(f"- {line}\n" for line in differing) or "There is no exception.\n"
+    return f"""`tools/verify_spills.py` over the sources in `bench/kernels/` and `examples/` with register caps of
+{caps.replace(",", ", ")}: {total["builds"]} builds, {total["kernels"]} kernels, of which {total["kernels that spill"]} spill.
+
+| | kernels whose store and load bytes both equal ptxas's |
+|---|---|
+| with the annotations of the file | {total["equal with annotations"]} of {total["kernels"]} ({total["builds equal in every kernel"]} of {total["builds"]} builds in every kernel) |
+| by dataflow alone | {total["equal by dataflow alone"]} of {total["kernels"]} |
+
+{exceptions}
+`ptxas -v` prints the kernel and each device function that was not inlined; the kernel's figures here
+are the sum over the functions of its section. Two rules make them agree: the spills in ptxas's own
+routines for division and roots (`$__internal_...`; {total["with spills in ptxas's own routines"]} of the kernels have some) are printed
+nowhere, and registers that a device function keeps for its caller are counted, though the file does
+not name them.
+"""  # noqa: E501
 
 
 if __name__ == "__main__":
