@@ -37,6 +37,15 @@ def test_example_stands_on_a_cliff(neighbour: KernelReport) -> None:
     assert neighbour.advice[0].evidence["forecast"]["registers"] == 40
 
 
+def test_distances_to_both_boundaries(neighbour: KernelReport) -> None:
+    assert neighbour.boundaries == (8, 0), "48 registers: 40 is the next step, 48 ends this one"
+    assert "boundaries   8 registers above the next step with more warps (40)" in text_report(
+        neighbour
+    )
+    assert replace(neighbour, registers_per_thread=44).boundaries == (4, 4)
+    assert replace(neighbour, occupancy=None).boundaries == (None, None)
+
+
 def test_advice_asks_what_the_optimiser_asks(neighbour: KernelReport) -> None:
     """No advice to demote where the predictor sees nothing won; its estimate where it does."""
     step = neighbour.forecast("demote")

@@ -308,6 +308,26 @@ class KernelReport:
     origin: str | None = None
     """Where in a container the kernel's cubin lies; None for a plain cubin."""
 
+    @property
+    def boundaries(self) -> tuple[int | None, int | None]:
+        """Registers above the next step with more warps, and to spare before there are fewer.
+
+        None: there is no such step, or the block size is not known.
+        """
+        present = self.occupancy
+        if present is None:
+            return None, None
+        count, warps = self.registers_per_thread, present.active_warps
+        more = [cliff.registers_max for cliff in present.cliffs if cliff.active_warps > warps]
+        same = [cliff.registers_max for cliff in present.cliffs if cliff.active_warps >= warps]
+        above = max((each for each in more if each < count), default=None)
+        last = max(same, default=None)
+        fewer = any(cliff.active_warps < warps for cliff in present.cliffs)
+        return (
+            None if above is None else count - above,
+            last - count if last is not None and fewer else None,
+        )
+
     def forecast(self, *kinds: str) -> Forecast | None:
         """The forecast of one of these kinds."""
         return next((each for each in self.forecasts or () if each.kind in kinds), None)
@@ -348,6 +368,8 @@ class KernelReport:
             | code
             | {
                 "occupancy": None if self.occupancy is None else self.occupancy.to_dict(),
+                "registers_above_next_step": self.boundaries[0],
+                "registers_to_spare": self.boundaries[1],
                 "forecasts": None
                 if self.forecasts is None
                 else [item.to_dict() for item in self.forecasts],

@@ -23,6 +23,7 @@ def text_report(report: KernelReport) -> str:
     )
     if report.occupancy is not None:
         lines.append(f"  occupancy    {occupancy_summary(report.occupancy)}")
+        lines += _boundaries(report)
     else:
         lines.append("  occupancy    block size unknown: give --threads")
     if report.analysis is None:
@@ -31,6 +32,17 @@ def text_report(report: KernelReport) -> str:
     lines += _code(report, report.analysis)
     lines += _advice(report)
     return "\n".join(lines) + "\n"
+
+
+def _boundaries(report: KernelReport) -> list[str]:
+    above, spare = report.boundaries
+    parts: list[str] = []
+    if above is not None:
+        step = report.registers_per_thread - above
+        parts.append(f"{above} registers above the next step with more warps ({step})")
+    if spare is not None:
+        parts.append(f"{spare} to spare before there are fewer")
+    return [f"  boundaries   {'; '.join(parts)}"] if parts else []
 
 
 def _code(report: KernelReport, analysis: CodeAnalysis) -> list[str]:
