@@ -33,8 +33,8 @@ from bench.suite.toolchain import (
 )
 from bench.suite.variants import DEFAULT, Build, Facts, Variant, suite_variants, ten_variants
 
-MOST_ABOVE = 3
-"""Register counts above the default's, up to that of cap 255, at which builds are made too."""
+MOST_ABOVE = 4
+"""Register counts from the default's up to that of cap 255, at which builds are made too."""
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 
 Record = dict[str, Any]
@@ -260,7 +260,7 @@ def plan(spec: KernelSpec, default: Built, widest: Built) -> tuple[list[int], li
     if spec.group == "ten":
         return below, ten_variants(Facts(below))
     most = widest.resources.registers if widest.resources else facts.registers
-    above = [t for t in next_cliffs(spec.threads, most, shared, 9) if t > facts.registers]
+    above = [t for t in next_cliffs(spec.threads, most, shared, 9) if t >= facts.registers]
     spills = facts.spill_store_bytes > 0
     return below, suite_variants(Facts(below, above[-MOST_ABOVE:], spills))
 

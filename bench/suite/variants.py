@@ -58,7 +58,7 @@ class Facts:
     """What the plan for a kernel is made from.
 
     `below`: register counts under the default's at which a block more fits, highest first; `above`:
-    such boundaries between the default's count and that of the build with cap 255, highest first.
+    such boundaries from the count of the build with cap 255 down to the default's own.
     `spills`: whether the default build spills.
     """
 
@@ -108,6 +108,9 @@ def _paper(target: int) -> Iterable[Variant]:
         yield Variant(f"paper_{order}_{target}", "binary", Build(), rewrite)
 
 
+_FROM_SOURCE = Rewrite("optimize", options=("--effort", "quick"), from_source=True)
+
+
 def suite_variants(facts: Facts) -> list[Variant]:
     """NVIDIA's levers, and ours on each of them.
 
@@ -121,7 +124,7 @@ def suite_variants(facts: Facts) -> list[Variant]:
         _nvidia(Build(255)),
         _nvidia(Build(pragma=True)),
         Variant("optimize", "binary", Build(), Rewrite("optimize")),
-        Variant("optimize_source", "blind", Build(), Rewrite("optimize", from_source=True)),
+        Variant("optimize_source", "blind", Build(), _FROM_SOURCE),
     ]
     if facts.spills:
         variants.append(_promoted(DEFAULT.build))
@@ -129,7 +132,7 @@ def suite_variants(facts: Facts) -> list[Variant]:
     variants.append(_promoted(Build(pragma=True)))
     variants += [_demoted(Build(255), target) for target in [*facts.above, *below[:2]]]
     for rank, target in enumerate(facts.above):
-        variants.append(_nvidia(Build(target)))
+        variants += [_nvidia(Build(target)), _promoted(Build(target))]
         following = [*facts.above[rank + 1 :], *below][:2]
         variants += [_demoted(Build(target), further) for further in following]
     for rank, target in enumerate(below):
