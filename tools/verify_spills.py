@@ -25,8 +25,8 @@ from regdem.errors import RegdemError
 from regdem.integrations.toolkit import find_tool
 from regdem.report.inspection import analyse
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from pages import replace_section
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.pages import replace_section
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _FUNCTION = re.compile(r"Function properties for (\S+)")

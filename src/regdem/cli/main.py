@@ -21,6 +21,7 @@ from regdem.cli.output import dump_json, requested_format
 from regdem.cli.registry import VERBS
 from regdem.errors import RegdemError, UsageError
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts threads that nothing here uses
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
