@@ -127,14 +127,19 @@ def load(source: str | os.PathLike[str] | bytes) -> Module:
 
 
 def inspect(
-    kernel: Kernel, threads: int | None = None, dynamic_shared_bytes: int = 0
+    kernel: Kernel,
+    threads: int | None = None,
+    dynamic_shared_bytes: int = 0,
+    *,
+    predict: bool = True,
 ) -> KernelReport:
     """Everything regdem can say about one kernel; see `KernelReport`.
 
     threads: per block of the launch (None: what the kernel declares). dynamic_shared_bytes: of the
-    launch. Raises UsageError for numbers the architecture has not.
+    launch. predict: ask the predictor what the next cliff is worth (most of the time it takes).
+    Raises UsageError for numbers the architecture has not.
     """
-    return inspect_kernel(kernel, threads, dynamic_shared_bytes)
+    return inspect_kernel(kernel, threads, dynamic_shared_bytes, predict=predict)
 
 
 @dataclass(frozen=True)

@@ -113,13 +113,10 @@ def _forecasts(
         if site.space == "local"
         for at in range(0, site.bytes_per_thread, 4)
     }
-    return forecasts(
-        kernel,
-        report.occupancy,
-        cliffs,
-        analysis.pressure.values,
-        len(words),
-    )
+    try:
+        return forecasts(kernel, report.occupancy, cliffs, analysis.pressure.values, len(words))
+    except UnsupportedError:  # the predictor's own limits are no reason to withhold the rest
+        return None
 
 
 def declared_threads(kernel: Kernel) -> int | None:
