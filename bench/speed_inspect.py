@@ -117,8 +117,8 @@ def section(rows: list[Row], repeat: int) -> str:
     """The table for the page."""
     lines = [
         f"`bench/speed_inspect.py`, the least of {repeat} runs each, in turn, on "
-        f"{os.cpu_count()} cores that other work uses as well; cuxray with its cache off. `inspect`",
-        "uses all cores, cuxray one: the ratio of processor seconds is what one core would give.",
+        f"{os.cpu_count()} cores that other work uses as well; cuxray with its cache off.",
+        "`inspect` uses all cores, cuxray one: processor seconds are what one core would give.",
         "Above 20,000 instructions `inspect` does not predict gains unless asked to.",
         "",
         "| file | | wall, s | processor, s |",
