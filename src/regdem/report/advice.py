@@ -261,7 +261,7 @@ def _partial_unroll(report: KernelReport, analysis: CodeAnalysis) -> Advice | No
         return None
     place, count = copies
     spilling = bool(analysis.spills.spills.spill_sites)
-    if not spilling and next_cliff(report) is None:
+    if not spilling and (next_cliff(report) is None or not _pays(report)):
         return None
     return Advice(
         rule="partial_unroll",
