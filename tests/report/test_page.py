@@ -150,6 +150,7 @@ def test_first_kernel_is_shown_with_its_listing(opened: Any) -> None:
     assert 20 < len(rows) < 200, "only the visible rows are drawn"
     assert "stall" in section.find_element("css selector", ".listing").text
     assert section.find_elements("css selector", "svg.curve path.area")
+    assert section.find_elements("css selector", "svg.curve path.blocks")
 
 
 def test_search_finds_and_steps(opened: Any) -> None:

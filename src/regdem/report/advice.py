@@ -195,8 +195,8 @@ def _too_uncertain(report: KernelReport, forecast: Forecast) -> Advice:
     assert present is not None
     return Advice(
         rule="measure_cliff",
-        message=f"{forecast.active_warps} instead of {present.active_warps} warps, at "
-        f"{forecast.registers} registers, are {forecast.words}: that depends on where memory "
+        message=f"With {forecast.active_warps} warps instead of {present.active_warps}, at "
+        f"{forecast.registers} registers, it is {forecast.words}: that depends on where memory "
         "accesses go, which the code does not say.",
         evidence={"active_warps": present.active_warps, "forecast": forecast.to_dict()},
         gain=f"{forecast.words}, not safely",
@@ -215,9 +215,9 @@ def _not_predicted_faster(report: KernelReport, forecast: Forecast) -> Advice:
     )
     return Advice(
         rule="stop_chasing_occupancy",
-        message=f"{forecast.active_warps} instead of {present.active_warps} warps, at "
-        f"{forecast.registers} registers, are {forecast.words}{inserted}: the kernel is bound by "
-        f"{forecast.bound_by.replace('_', ' ')}.",
+        message=f"More warps would not help: with {forecast.active_warps} instead of "
+        f"{present.active_warps}, at {forecast.registers} registers, it is {forecast.words}"
+        f"{inserted}; the kernel is bound by {forecast.bound_by.replace('_', ' ')}.",
         evidence={
             "active_warps": present.active_warps,
             "forecast": forecast.to_dict(),

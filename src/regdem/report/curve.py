@@ -1,8 +1,11 @@
-"""The pressure curve as SVG: live general registers over the code, with loop bands and limits."""
+"""The pressure curve as SVG: live general registers over the code, with limits.
+
+Bands are loops; the strip below shows the basic blocks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.report.model import CodeAnalysis
@@ -11,12 +14,16 @@ _WIDTH, _HEIGHT = 1000, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 90, 14, 34
 Scale = Callable[[float], float]
 
+_STRIP = 5
 _POINTS = 1600
 """Longer curves are drawn by the highest value of each stretch."""
 
 
-def svg_curve(analysis: CodeAnalysis, registers_per_thread: int) -> str:
-    """The curve; the page's script adds the cursor."""
+def svg_curve(
+    analysis: CodeAnalysis, registers_per_thread: int, leaders: Sequence[int] = ()
+) -> str:
+    """The curve; the page's script adds the cursor. leaders: first instructions of the blocks but
+    the first."""
     curve = analysis.pressure.curve
     count = max(1, len(curve))
     top = max(registers_per_thread, analysis.pressure.peak, 8)
@@ -46,6 +53,15 @@ def svg_curve(analysis: CodeAnalysis, registers_per_thread: int) -> str:
             f"<title>loop, depth {loop.depth}, 0x{loop.start_offset:x} to 0x{loop.end_offset:x}"
             f"</title></rect>"
         )
+    starts = [0, *leaders, count]
+    strips = "".join(
+        f"M{x(first):.1f} {floor}H{x(last):.1f}v{_STRIP}H{x(first):.1f}Z"
+        for first, last in zip(starts[:-1:2], starts[1::2], strict=False)
+    )
+    parts.append(
+        f'<path class="blocks" d="{strips}"><title>{len(starts) - 1} basic blocks, every other one '
+        "shaded</title></path>"
+    )
     step = next(s for s in (4, 8, 16, 32, 64) if top / s <= 6)
     for level in range(0, top + 1, step):
         parts.append(

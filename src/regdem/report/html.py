@@ -134,7 +134,8 @@ def _section(number: int, report: KernelReport, columns: dict[str, Any] | None) 
         head
         + _facts(report)
         + _advice(report)
-        + f"<h3>Live general registers</h3>{svg_curve(analysis, report.registers_per_thread)}"
+        + "<h3>Live general registers</h3>"
+        + svg_curve(analysis, report.registers_per_thread, columns["leaders"])
         + '<div class="split"><div>'
         + _values(analysis)
         + "</div><div>"
