@@ -11,8 +11,6 @@ from collections import defaultdict
 from collections.abc import Set
 from typing import Any
 
-from bench.suite.cliffs import next_cliffs
-from bench.suite.kernels import find_spec
 from bench.suite.store import Store
 
 Record = dict[str, Any]
@@ -62,6 +60,10 @@ def rows_of(store: Store, run: int) -> list[Record]:
     default_blocks = {
         row["kernel"]: row["active_blocks"] for row in variants if row["name"] == "default"
     }
+    cliffs = {
+        row["name"]: json.loads(row["cliffs"] or "[]")
+        for row in store.rows("select name, cliffs from kernel where run = ?", run)
+    }
     table: list[Record] = []
     for variant in variants:
         key = (variant["kernel"], variant["name"])
@@ -80,6 +82,7 @@ def rows_of(store: Store, run: int) -> list[Record]:
                 "equal": "" if variant["name"] == "default" else _equal_text(checks[key]),
                 "checks": len(checks[key]),
                 "identical": all(check["identical"] for check in checks[key]),
+                "cliffs": cliffs.get(variant["kernel"], []),
                 "default_blocks": default_blocks.get(variant["kernel"]),
                 "sanitizers": ", ".join(f"{row['tool']} {row['status']}" for row in sanitizers),
             }
@@ -122,11 +125,8 @@ def _bests(kernels: list[list[Record]], families: Set[str]) -> list[float]:
 
 def limits_of(default: Record) -> str:
     """What limits the default build: "registers" (fewer would let more blocks in), "spills"."""
-    spec = find_spec(default["kernel"])
-    registers = default["driver_registers"] or default["registers"] or 0
-    shared = (default["driver_shared_bytes"] or 0) + spec.dynamic_shared_bytes
     names: list[str] = []
-    if next_cliffs(spec.threads, registers, shared, 1):
+    if default["cliffs"]:
         names.append("registers")
     if (default["spill_store_bytes"] or 0) + (default["spill_load_bytes"] or 0):
         names.append("spills")

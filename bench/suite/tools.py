@@ -28,6 +28,19 @@ METRICS = (
     "dram__bytes.sum",
     "l1tex__t_sector_hit_rate.pct",
 )
+KEPT = (
+    *METRICS,
+    "l1tex__throughput.avg.pct",
+    "lts__throughput.avg.pct",
+    "gpu__dram_throughput.avg.pct",
+    "sm__throughput.avg.pct",
+    "smsp__issue_active.avg.pct",
+    "smsp__average_warps_issue_stalled_",
+    "smsp__inst_executed_pipe",
+    "sm__inst_executed_pipe",
+    "launch__",
+)
+"""Beginnings of the counters that go into the database; ncu's sections print hundreds more."""
 
 
 def once_command(folder: Path, kernel: str, variants: list[str], *, full: bool) -> list[str]:
@@ -119,6 +132,6 @@ def parse_profile(
         counters[variant] = [
             (name, unit, value)
             for name, unit, value in zip(header, units, row, strict=True)
-            if "__" in name and value not in ("", "n/a")
+            if name.startswith(KEPT) and value not in ("", "n/a")
         ]
     return counters

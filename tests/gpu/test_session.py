@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.suite.page import markdown
 from bench.suite.session import Limits, measure_all
 from bench.suite.store import Store
-from bench.suite.tables import compact, markdown, summary
+from bench.suite.tables import compact, summary
 
 WORKER = """
 import json, sys, time
@@ -86,6 +87,7 @@ def test_results_become_tables(tmp_path: Path) -> None:
     }
     prepared = {
         "name": "k",
+        "cliffs": [40],
         "variants": [
             {
                 "name": name,

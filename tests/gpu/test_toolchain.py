@@ -14,7 +14,7 @@ from bench.suite.prepare import build, prepare
 from bench.suite.spec import Array
 from bench.suite.ten import TEN
 from bench.suite.toolchain import Outcome, call, find, inject, parse_resources
-from bench.suite.variants import Build, suite_variants, ten_variants
+from bench.suite.variants import Build, Facts, suite_variants, ten_variants
 
 PTX = """.version 9.0
 .visible .entry other(
@@ -65,7 +65,8 @@ def test_cliffs_follow_the_partitioned_formula() -> None:
 
 
 def test_variant_names_are_unique() -> None:
-    for variants in (ten_variants([40, 32]), suite_variants([64, 56, 48], spills=True)):
+    facts = Facts([64, 56, 48], [96, 80], spills=True)
+    for variants in (ten_variants(facts), suite_variants(facts)):
         names = [variant.name for variant in variants]
         assert len(set(names)) == len(names)
         assert names[0] == "default"

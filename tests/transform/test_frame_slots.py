@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from regdem.analysis.forms import forms_of
 from regdem.analysis.frame import Frame, frame_of
 from regdem.binary.cubin import Cubin
 from regdem.check import check_pair
@@ -104,8 +105,8 @@ def test_doubles_move_as_pairs_and_are_proved() -> None:
     code = decode(new.code, new.arch)
     sizes = [
         int(code.words[i, 1]) >> 9 & 7
-        for i, form in enumerate(code.form.tolist())
-        if code.table.forms[form].name in ("LDS", "STS")
+        for i, form in enumerate(forms_of(code))
+        if form.name in ("LDS", "STS")
     ]
     assert sizes.count(5) > len(sizes) / 2  # 64 bits
     assert done.local_accesses_left == 0
