@@ -169,6 +169,18 @@ def dropped_load(bench: Bench) -> Iterator[tuple[int, Kernel]]:
                     last[place] = offset
 
 
+def lost_spill(bench: Bench) -> Iterator[tuple[int, Kernel]]:
+    """A store to the stack that isn't there, where a load that is still there reads the word."""
+    stores = [i for i, name in enumerate(bench.view.name) if name == "STL"]
+    loads = [i for i, name in enumerate(bench.view.name) if name == "LDL"]
+    for i in stores:
+        first = bench.words[i][0] >> 40 & 0xFFFFFF
+        same = [j for j in stores if bench.words[j][0] >> 40 & 0xFFFFFF == first]
+        read = [j for j in loads if bench.words[j][0] >> 40 & 0xFFFFFF == first]
+        if read and same == [i]:
+            yield i, bench.with_word(i, controlled(NOP))
+
+
 def conditional_store(bench: Bench) -> Iterator[tuple[int, Kernel]]:
     """A store only where P6 holds."""
     for i in bench.stores():
@@ -358,6 +370,7 @@ KINDS: tuple[Kind, ...] = (
     misaligned_slot,
     dropped_store,
     dropped_load,
+    lost_spill,
     conditional_store,
     clobbered_register,
     wrong_source,
@@ -386,10 +399,11 @@ def faults(bench: Bench, per_kind: int, seed: int = 1) -> Iterator[Fault]:
 def main() -> int:
     """Plant, check and count."""
     per_kind = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    data = (Path(__file__).parent / "data" / "kernels.cubin").read_bytes()
     planted: Counter[str] = Counter()
     caught: Counter[str] = Counter()
-    kernels = Cubin.parse(data).kernels
+    tests = Path(__file__).parent.parent
+    files = (tests / "check/data/kernels.cubin", tests / "transform/data/spills.cubin")
+    kernels = [k for file in files for k in Cubin.parse(file.read_bytes()).kernels]
     for kernel in kernels:
         bench = Bench.of(kernel)
         correct = check_pair(kernel, bench.rewritten, threads=THREADS)

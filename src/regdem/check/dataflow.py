@@ -12,7 +12,9 @@ which values of the original it holds (`state.py`). Then
 - inserted instructions write places only: moves, slot accesses and copies of pure instructions
   of the original pass facts on, everything else leaves its destination unknown;
 - dropped instructions happen in the original only: moves and private local accesses pass values
-  on, other pure ones make their value one that only an inserted copy can produce again.
+  on, other pure ones make their value one that only an inserted copy can produce again;
+- the rewritten program's private stack words are places, too: only a store that is still there
+  fills one, and a load that is still there must find the original's word in it.
 
 Since all effects on memory, other threads and control flow come from matched instructions, in
 the same order, with equal operands, the programs do the same. Not claimed: anything about
@@ -134,6 +136,8 @@ class DataflowCheck:
         self.programs = programs
         self.graph = programs.product.graph
         self._facts = _pure_facts(programs)
+        slots = [place for words in programs.slots.values() for place in words]
+        self._first_frame_place = max(slots, default=MEMORY_BASE - 1) + 1
         self._steps = [self._look_up(i, j) for i, j in programs.product.steps]
         self._findings: list[Finding] = []
         self._reporting = False
@@ -213,7 +217,8 @@ class DataflowCheck:
             self._report("guard", step, f"the guard isn't the original's {_name(guard >> 1)}")
         for value, place in step.reads:
             if not state.holds(place, value, guard):
-                message = f"{place_name(place)} doesn't hold the original's {_name(value)} here"
+                where = self._place_name(place)
+                message = f"{where} doesn't hold the original's {_name(value)} here"
                 self._report("stale_operand", step, message)
         if not step.writes and not step.copies:
             return
@@ -274,6 +279,11 @@ class DataflowCheck:
                     found[place] = found.get(place, 0) | 1 << value
         return found
 
+    def _place_name(self, place: int) -> str:
+        if place < self._first_frame_place:
+            return place_name(place)
+        return f"stack word {place - self._first_frame_place}"
+
     def _report(self, kind: str, step: _Step, message: str) -> None:
         if not self._reporting or len(self._findings) >= _MOST_FINDINGS:
             return
@@ -317,16 +327,27 @@ class DataflowCheck:
             if written and is_pure(rewritten, j):
                 recompute = tuple(self._facts.by_masked.get(rewritten.masked[j], ()))
         both = i >= 0 and j >= 0
+        reads = tuple(zip(original.reads[i], rewritten.reads[j], strict=True)) if both else ()
+        writes = (
+            tuple(zip(original.writes[i], written, strict=True))
+            if both
+            else tuple((-1, place) for place in written)
+        )
+        frame = self._frame_words(i) if both else ()
+        if frame and original.name[i] == "STL":
+            writes += frame
+            places = [place for _, place in frame]
+            moves += zip(places, _stored(rewritten, j, len(places)), strict=True)
+        else:
+            reads += frame
         return _Step(
             i=i,
             j=j,
             guard=guard,
             guard_place=guard_place,
             negated=negated,
-            reads=tuple(zip(original.reads[i], rewritten.reads[j], strict=True)) if both else (),
-            writes=tuple(zip(original.writes[i], written, strict=True))
-            if both
-            else tuple((-1, place) for place in written),
+            reads=reads,
+            writes=writes,
             values=values,
             copies=tuple(copies),
             moves=tuple(moves),
@@ -334,6 +355,15 @@ class DataflowCheck:
             stale=stale,
             fresh=fresh,
         )
+
+    def _frame_words(self, i: int) -> _Pairs:
+        """(value, place) of the stack words that a matched private access reaches.
+
+        The address is the original's: its register is an operand like any other, its offset is
+        equal.
+        """
+        words = self.programs.private.get(i, ())
+        return tuple((word, self._first_frame_place + word - MEMORY_BASE) for word in words)
 
     def _original_copies(self, i: int) -> list[tuple[int, int]]:
         view = self.programs.original
