@@ -104,7 +104,7 @@ def _figures(figures: Record) -> list[str]:
             lines.append(
                 f"    - `{name}`, chosen without a GPU, over {blind['kernels']} kernels: "
                 f"{blind['geometric_mean']:.3f}, least {blind['least']:.3f}, "
-                f"most {blind['most']:.3f}"
+                f"most {blind['most']:.3f} (an unchanged file counts as 1)"
             )
     if figures["noise_median"] is not None:
         lines.append(

@@ -37,6 +37,9 @@ _REFERENCE_WARPS = 64
 _ERROR, _ERROR_OF_CHANGE = 0.08, 0.25
 """Of the logarithm of a speed-up: at all, and per logarithm predicted. Chosen so that about nine in
 ten measured speed-ups lie in the interval (docs/results/predictor.md)."""
+_BUSY, _ERROR_AT_ISSUE = 0.8, 0.05
+"""Where issue slots are this busy before, gains come from fewer instructions or better schedules,
+which a model of stalls judges worse: what is added to the error."""
 _GUESS = "some addresses come from loaded data: their locality is a guess"
 
 
@@ -177,7 +180,10 @@ def speedup(before: Prediction, after: Prediction) -> tuple[float, float, float]
         return 1.0, 1.0, 1.0
     each = [before.by_scenario[name] / cycles for name, cycles in after.by_scenario.items()]
     typical = before.predicted_cycles / after.predicted_cycles
-    wider = math.exp(_ERROR + _ERROR_OF_CHANGE * abs(math.log(typical)))
+    error = _ERROR + _ERROR_OF_CHANGE * abs(math.log(typical))
+    if before.utilisation.get("issue", 0.0) >= _BUSY:
+        error += _ERROR_AT_ISSUE
+    wider = math.exp(error)
     return typical, min(each) / wider, max(each) * wider
 
 
