@@ -52,8 +52,9 @@ def markdown(store: Store, run: int, title: str, pictures: Path | None = None) -
             ("repeat noise", plots.spread(timings, _beside(pictures, "noise"))),
         )
         lines += ["", *(f"![{text}]({path.name})" for text, path in drawn)]
-    lines += ["", "## By kernel", "", *_by_kernel(rows)]
-    lines += _counters(store, run)
+    counters = _counters_of(store, run)
+    lines += ["", "## By kernel", "", *_by_kernel(rows, counters)]
+    lines += _counters(counters)
     lines += ["", "## Every variant", "", *_variants(rows), *_refused(rows)]
     lines += [*_notes(store, run), *_references(store, run)]
     return "\n".join(lines) + "\n"
@@ -120,11 +121,32 @@ def _cell(row: Record | None) -> str:
     return f"{row['speedup']:.3f} {row['name']}"
 
 
-def _by_kernel(rows: list[Record]) -> list[str]:
+_UNITS = ("issue %", "L1 %", "L2 %", "DRAM %")
+_FULL = 75.0
+
+
+def _held_by(metrics: dict[str, float] | None) -> str:
+    """What the default build is held by: the unit that is nearly full, else the longest stall."""
+    if not metrics:
+        return "-"
+    busy = {unit: _value(metrics, unit) or 0.0 for unit in _UNITS}
+    unit = max(busy, key=lambda name: busy[name])
+    if busy[unit] >= _FULL:
+        return f"{unit.removesuffix(' %')} {busy[unit]:.0f} % busy"
+    stalls = _stalls(metrics)
+    wait = f"waits: {stalls[0][1]} {stalls[0][0]:.1f}" if stalls else "waits"
+    return f"{wait}; {unit.removesuffix(' %')} {busy[unit]:.0f} %"
+
+
+def _by_kernel(rows: list[Record], counters: dict[tuple[str, str], dict[str, float]]) -> list[str]:
     lines = [
+        "*held by*: from the default's hardware counters, the unit that is busy for 75 % or more of"
+        " the time, else the longest stall (warps stalled per issue) and the busiest unit. More"
+        " warps help where it says *waits*, and only there.",
+        "",
         "| kernel | registers | blocks | limited by | ms | best NVIDIA | ours, binary only "
-        "| ours | blind |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| ours | blind | held by |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for kernel, each in by_kernel(rows).items():
         default = each[0]
@@ -137,13 +159,14 @@ def _by_kernel(rows: list[Record]) -> list[str]:
             f"| {kernel} | {number(default['driver_registers'] or default['registers'])} "
             f"| {number(default['active_blocks'])} | {limits_of(default)} "
             f"| {number(default['median_ms'], 4)} | {' | '.join(cells)} "
-            f"| {', '.join(number(r['speedup']) for r in blind) or '-'} |"
+            f"| {', '.join(number(r['speedup']) for r in blind) or '-'} "
+            f"| {_held_by(counters.get((kernel, 'default')))} |"
         )
     return lines
 
 
-def _counters(store: Store, run: int) -> list[str]:
-    """Hardware counters, where they were read: unit utilisation and the largest stall."""
+def _counters_of(store: Store, run: int) -> dict[tuple[str, str], dict[str, float]]:
+    """Hardware counters by kernel and variant, where they were read."""
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in store.rows("select * from counter where run = ? order by rowid", run):
         try:
@@ -151,6 +174,26 @@ def _counters(store: Store, run: int) -> list[str]:
         except ValueError:
             continue
         found.setdefault((row["kernel"], row["variant"]), {})[row["metric"]] = value
+    return found
+
+
+def _value(metrics: dict[str, float], name: str) -> float | None:
+    keys = dict(_COUNTERS)[name]
+    return next((metrics[key] for key in keys if key in metrics), None)
+
+
+def _stalls(metrics: dict[str, float]) -> list[tuple[float, str]]:
+    """(warps stalled per issue, reason), longest first."""
+    found = [
+        (value, metric.removeprefix(_STALL).split("_per_issue")[0])
+        for metric, value in metrics.items()
+        if metric.startswith(_STALL) and metric.endswith("issue_active.ratio")
+    ]
+    return sorted(((v, name) for v, name in found if name not in _NOT_STALLS), reverse=True)
+
+
+def _counters(found: dict[tuple[str, str], dict[str, float]]) -> list[str]:
+    """A row for each profiled variant."""
     if not found:
         return []
     names = [name for name, _ in _COUNTERS]
@@ -165,19 +208,11 @@ def _counters(store: Store, run: int) -> list[str]:
     ]  # fmt: skip
     for (kernel, variant), metrics in found.items():
         cells: list[str] = []
-        for name, keys in _COUNTERS:
-            value = next((metrics[key] for key in keys if key in metrics), None)
+        for name, _ in _COUNTERS:
+            value = _value(metrics, name)
             digits = 1 if name.endswith("%") else 0
             cells.append("-" if value is None else f"{value:,.{digits}f}")
-        stalls = sorted(
-            (
-                (value, metric.removeprefix(_STALL).split("_per_issue")[0])
-                for metric, value in metrics.items()
-                if metric.startswith(_STALL) and metric.endswith("issue_active.ratio")
-            ),
-            reverse=True,
-        )
-        longest = [f"{name} {value:.1f}" for value, name in stalls if name not in _NOT_STALLS][:2]
+        longest = [f"{name} {value:.1f}" for value, name in _stalls(metrics)[:2]]
         lines.append(f"| {kernel} | {variant} | {' | '.join(cells)} | {', '.join(longest)} |")
     return lines
 
