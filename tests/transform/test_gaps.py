@@ -19,6 +19,7 @@ from regdem.transform.gaps import (
     gaps_of,
     settled,
     share_slots,
+    slot_points,
     values_of,
 )
 from regdem.transform.recompute import recomputable, recomputable_from_inputs
@@ -227,3 +228,65 @@ def test_pairs_have_even_slots() -> None:
     slots, count = share_slots([Choice(single, away), Choice(pair, away)])
     assert slots[pair.webs[0].index] % 2 == 0
     assert count == 3
+
+
+def away_everywhere(code: Program, value: Value) -> Choice:
+    away = value.occupied.copy()
+    away[[i for web in value.webs for i in (*web.reads, *web.writes)]] = False
+    return Choice(value, away)
+
+
+def test_a_slot_is_needed_from_the_store_to_the_last_load() -> None:
+    """The value is used at once and again late: its slot is free before the gap ends in no load."""
+    words = [
+        add_immediate(4, 2, 1),
+        other(0),
+        other(1),
+        add_immediate(30, 4, 1),
+        other(2),
+        EXIT,
+    ]
+    code = program(words)
+    live = liveness(code, follow_guards=True)
+    value = value_in(values(code), 4)
+    points = slot_points(code, live, away_everywhere(code, value))
+    assert points >> 2 * 3 & 1  # in front of the use, where the load stands
+    assert not points >> 2 * 3 + 1  # and nowhere behind it
+    assert not points & 1  # nor before the definition
+
+
+def test_slots_follow_each_other_sooner_than_values() -> None:
+    """Two values overlap in registers, where one is used up after the other is stored."""
+    words = [
+        add_immediate(4, 2, 1),
+        other(0),
+        add_immediate(30, 4, 1),  # 4 is loaded here, and stays to the end
+        add_immediate(6, 30, 1),
+        other(1),
+        add_immediate(31, 6, 1),
+        add_immediate(32, 4, 1),
+        EXIT,
+    ]
+    code = program(words)
+    live = liveness(code, follow_guards=True)
+    found = values(code)
+    first = Choice(value_in(found, 4), np.array([False, True, *[False] * (len(code) - 2)]))
+    second = away_everywhere(code, value_in(found, 6))
+    both = [first, second]
+    assert share_slots(both)[1] == 2
+    assert share_slots(both, lambda choice: slot_points(code, live, choice))[1] == 1
+
+
+def test_a_slot_around_a_loop_is_needed_all_through_it() -> None:
+    words = [
+        add_immediate(4, 2, 1),
+        other(0),
+        other(1),
+        branch(-3, 1),
+        add_immediate(30, 4, 1),
+        EXIT,
+    ]
+    code = program(words)
+    live = liveness(code, follow_guards=True)
+    points = slot_points(code, live, away_everywhere(code, value_in(values(code), 4)))
+    assert all(points >> 2 * i & 1 for i in (1, 2, 3, 4))

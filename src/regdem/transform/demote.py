@@ -54,6 +54,7 @@ from regdem.transform.gaps import (
     out_of_reach,
     settled,
     share_slots,
+    slot_points,
     values_of,
 )
 from regdem.transform.hazards import repair
@@ -248,9 +249,13 @@ def _by_live_range(
             if not out_of_reach(values, gaps, crowd, target, options.most_slots):
                 chosen = choose_gaps(values, gaps, crowd, target, 4 * options.most_slots)
                 chosen = None if chosen is None else settled(live, chosen)
-            if chosen is not None and share_slots(chosen)[1] > options.most_slots:
+            slots = None if chosen is None else _slots(program, live, chosen, options.most_slots)
+            if slots is not None and slots[1] > options.most_slots:
                 chosen = choose_gaps(values, gaps, crowd, target, options.most_slots)
                 chosen = None if chosen is None else settled(live, chosen)
+                slots = (
+                    None if chosen is None else _slots(program, live, chosen, options.most_slots)
+                )
             if chosen is None and shortage.lost.any() and not shortage.is_even:
                 shortage.give_up_evenly()
                 continue
@@ -267,7 +272,8 @@ def _by_live_range(
             )
             free = target - crowd + evicted
             room = shortage.room(free)
-            spilled = _spill(kernel, program, live, chosen, room, options)
+            assert slots is not None
+            spilled = _spill(kernel, program, live, chosen, slots, room, options)
             if spilled.slots > options.most_slots:
                 tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
                 if not shortage.lost.any() or shortage.is_even:
@@ -310,15 +316,26 @@ class _Item:
     away: list[bool]
 
 
+def _slots(
+    program: Program, live: Liveness, chosen: Sequence[Choice], most: int
+) -> tuple[dict[int, int], int]:
+    """Slots by web, and their number; packed tighter where live ranges need more than fit."""
+    found = share_slots(chosen)
+    if found[1] <= most:
+        return found
+    return share_slots(chosen, lambda choice: slot_points(program, live, choice))
+
+
 def _spill(
     kernel: Kernel,
     program: Program,
     live: Liveness,
     chosen: Sequence[Choice],
+    shared: tuple[dict[int, int], int],
     room: list[int] | None,
     options: DemoteOptions,
 ) -> _Spilled:
-    slot_of, slots = share_slots(chosen)
+    slot_of, slots = shared
     items = [
         _Item(
             choice.value.access(),

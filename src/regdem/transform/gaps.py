@@ -25,7 +25,7 @@ are a second choice of the caller: candidates with and without are made separate
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,8 +45,9 @@ from regdem.transform.candidates import (
     occupied_instructions,
 )
 from regdem.transform.recompute import words_of
-from regdem.transform.spill import Access, Placement, keeps_old, store_positions
+from regdem.transform.spill import Access, Placement, keeps_old, place, store_positions
 
+_NO_GUARD = 7
 _SHORT_CYCLES = 40
 """A gap shorter than this hardly covers a store and a load behind it."""
 _SHORT_COST = 2.0
@@ -406,16 +407,24 @@ def settled(live: Liveness, chosen: Sequence[Choice]) -> list[Choice]:
     return result
 
 
-def share_slots(chosen: Sequence[Choice]) -> tuple[dict[int, int], int]:
+def share_slots(
+    chosen: Sequence[Choice], points_of: Callable[[Choice], int] | None = None
+) -> tuple[dict[int, int], int]:
     """First slot word by web (of the low half), and the words needed.
 
-    Values that are never live together share words; 64-bit values have even ones.
+    Values whose slots are never needed together share words; 64-bit values have even ones.
+    `points_of` says where a value's slot is needed (`slot_points`); by default, where it is live.
     """
     taken: list[int] = []
     slot_of: dict[int, int] = {}
-    stored = [c.value for c in chosen if c.value.definition is None]
-    for value in sorted(stored, key=lambda v: (-v.words, v.points & -v.points, v.webs[0].index)):
-        points, words = value.points, value.words
+    stored = [
+        (c.value, c.value.points if points_of is None else points_of(c))
+        for c in chosen
+        if c.value.definition is None
+    ]
+    stored.sort(key=lambda s: (-s[0].words, s[1] & -s[1], s[0].webs[0].index))
+    for value, points in stored:
+        words = value.words
         slot = 0
         while any(slot + w < len(taken) and taken[slot + w] & points for w in range(words)):
             slot += words
@@ -425,3 +434,46 @@ def share_slots(chosen: Sequence[Choice]) -> tuple[dict[int, int], int]:
             taken[slot + w] |= points
         slot_of[value.webs[0].index] = slot
     return slot_of, len(taken)
+
+
+def slot_points(program: Program, live: Liveness, choice: Choice) -> int:
+    """Where the slot of a value holds something that a load will read, as `Web.points`.
+
+    From its stores to its loads: less than the value's life. Later moves of stores down and of
+    loads up only shorten it. In device functions the value's own life counts, so that what is live
+    across a call stays apart from what the callee stores.
+    """
+    value = choice.value
+    placement = place(program, live, value.access(), choice.away.tolist())
+    code = program.code
+    stores: dict[tuple[int, bool], bool] = {}
+    for definition, where in placement.stores.items():
+        always = code.guard[definition] == _NO_GUARD or definition in placement.unguarded
+        stores[where] = stores.get(where, False) or always
+
+    def walk(b: int, needed: bool) -> tuple[bool, int]:
+        block, mask = program.blocks[b], 0
+        for i in range(block.end - 1, block.start - 1, -1):
+            for after in (True, False):
+                bit = 1 << 2 * i + after
+                needed = needed or (not after and i in placement.loads)
+                if needed or (i, after) in stores:
+                    mask |= bit
+                if stores.get((i, after)):
+                    needed = False
+        return needed, mask
+
+    entry = [False] * len(program.blocks)
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(program.blocks):
+            needed, _ = walk(block.index, any(entry[s] for s in block.successors))
+            changed = changed or needed != entry[block.index]
+            entry[block.index] = needed
+    points = 0
+    for block in program.blocks:
+        points |= walk(block.index, any(entry[s] for s in block.successors))[1]
+        if block.function:
+            points |= value.points & ((1 << 2 * block.end) - (1 << 2 * block.start))
+    return points
