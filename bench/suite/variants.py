@@ -123,6 +123,7 @@ def suite_variants(facts: Facts) -> list[Variant]:
         DEFAULT,
         _nvidia(Build(255)),
         _nvidia(Build(pragma=True)),
+        _nvidia(Build(255, pragma=True)),
         Variant("optimize", "binary", Build(), Rewrite("optimize")),
         Variant("optimize_source", "blind", Build(), _FROM_SOURCE),
     ]
@@ -132,7 +133,11 @@ def suite_variants(facts: Facts) -> list[Variant]:
     variants.append(_promoted(Build(pragma=True)))
     variants += [_demoted(Build(255), target) for target in [*facts.above, *below[:2]]]
     for rank, target in enumerate(facts.above):
-        variants += [_nvidia(Build(target)), _promoted(Build(target))]
+        variants += [
+            _nvidia(Build(target)),
+            _nvidia(Build(target, pragma=True)),
+            _promoted(Build(target)),
+        ]
         following = [*facts.above[rank + 1 :], *below][:2]
         variants += [_demoted(Build(target), further) for further in following]
     for rank, target in enumerate(below):
