@@ -201,6 +201,15 @@ def test_baseline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         ["gate", NEIGHBOUR, " ", "--baseline", "no-such.json"],
         ["gate", NEIGHBOUR, "registers=<1"],
         ["gate", NEIGHBOUR, "--baseline", "no-such.json"],
+        ["gate", NEIGHBOUR, "--baseline", "DEEP"],
+        ["gate", NEIGHBOUR, "--baseline", "NAN"],
+        ["gate", NEIGHBOUR, "--baseline", "WORD"],
+        ["gate", NEIGHBOUR, "--baseline", "LIST"],
+        ["gate", NEIGHBOUR, "registers<=64", "--dynamic-shared-bytes", "-4"],
+        ["predict", NEIGHBOUR, "--profile", "DEEP"],
+        ["predict", NEIGHBOUR, "--trip-count", "nan"],
+        ["predict", NEIGHBOUR, "--trip-count", "inf"],
+        ["predict", NEIGHBOUR, "--grid-blocks", "0"],
     ],
 )
 def test_bad_input_is_one_line(
@@ -209,6 +218,10 @@ def test_bad_input_is_one_line(
     files = {
         "EMPTY": b"",
         "TEXT": b"hello, world\n" * 9,
+        "DEEP": b"[" * 100_000,
+        "NAN": b'{"kernels": {"pair_forces": {"registers": NaN}}}',
+        "WORD": b'{"kernels": {"pair_forces": {"registers": "48"}}}',
+        "LIST": b'{"kernels": {"pair_forces": []}}',
         "HALF": Path(NEIGHBOUR).read_bytes()[:9000],
     }
     for name, data in files.items():

@@ -55,6 +55,7 @@ def test_what_a_function_does_is_recorded(tmp_path: Path) -> None:
     [
         ("    pass\n", "nothing is launched"),
         ("    1 / 0\n", "fails for seed 0: ZeroDivisionError"),
+        ("    raise SystemExit(0)\n", "fails for seed 0: SystemExit"),
         ("    run.launch(grid=1, block=32, args=[4])\n", "argument 0 is a int"),
         ("    run.launch(grid=0, block=32, args=[])\n", "grid holds 0"),
         ("    run.launch(grid=1, block=2048, args=[])\n", "block"),

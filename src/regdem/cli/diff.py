@@ -12,6 +12,7 @@ from regdem.cli.options import (
     arch_option,
     debug_option,
     kernel_option,
+    optional_dynamic_shared_option,
     output_options,
     threads_option,
 )
@@ -31,9 +32,7 @@ EXIT_WORSE = 1
 @click.argument("after")
 @kernel_option
 @threads_option()
-@click.option(
-    "--dynamic-shared-bytes", type=int, metavar="D", help="Dynamic shared memory of the launch. [0]"
-)
+@optional_dynamic_shared_option
 @arch_option()
 @click.option(
     "--fail-on", type=click.Choice(["worse", "any"]), help="Exit with 1 if a kernel is worse."

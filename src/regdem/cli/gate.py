@@ -14,6 +14,7 @@ from regdem.cli.options import (
     arch_option,
     debug_option,
     kernel_option,
+    optional_dynamic_shared_option,
     output_options,
     threads_option,
 )
@@ -36,9 +37,7 @@ loops.
 @click.argument("expression", required=False)
 @kernel_option
 @threads_option()
-@click.option(
-    "--dynamic-shared-bytes", type=int, metavar="D", help="Dynamic shared memory of the launch. [0]"
-)
+@optional_dynamic_shared_option
 @arch_option()
 @click.option("--baseline", metavar="JSON", help="Metrics of an earlier run; none may get worse.")
 @click.option("--update-baseline", is_flag=True, help="Write this run's metrics to --baseline.")
@@ -113,7 +112,7 @@ def _read_baseline(path: str) -> dict[str, Any]:
         raise InputError("no such baseline", file=path, hint="make it with --update-baseline")
     try:
         value: Any = json.loads(read_input(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("the baseline is no JSON", file=path) from error
     if not isinstance(value, dict):
         raise InputError("the baseline is no JSON object", file=path)

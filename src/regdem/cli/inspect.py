@@ -17,6 +17,7 @@ from regdem.cli.options import (
     arch_option,
     debug_option,
     kernel_option,
+    optional_dynamic_shared_option,
     output_options,
     threads_option,
 )
@@ -47,9 +48,7 @@ class Inspected:
 @click.argument("file")
 @kernel_option
 @threads_option()
-@click.option(
-    "--dynamic-shared-bytes", type=int, metavar="D", help="Dynamic shared memory of the launch. [0]"
-)
+@optional_dynamic_shared_option
 @arch_option()
 @click.option("--jobs", type=int, metavar="N", help="Processes to use. [CPU cores]")
 @click.option(

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from regdem.cli.kernels import block_threads
-from regdem.cli.options import KernelPattern, profile_option, rewrite_options
+from regdem.cli.options import (
+    KernelPattern,
+    grid_blocks_option,
+    profile_option,
+    rewrite_options,
+    trip_count_option,
+)
 from regdem.cli.output import (
     Output,
     dump_json,
@@ -53,11 +59,8 @@ most 32 rewrites that may still win; exhaustive everything.
     "--effort", type=click.Choice(["quick", "normal", "exhaustive"]), default="normal",
     show_default=True, help="How much is tried.",
 )  # fmt: skip
-@click.option("--grid-blocks", type=int, metavar="G", help="Blocks of the launch, for waves.")
-@click.option(
-    "--trip-count", type=float, default=10.0, show_default=True, metavar="T",
-    help="Executions per loop level.",
-)  # fmt: skip
+@grid_blocks_option
+@trip_count_option
 @profile_option
 @click.option(
     "--paper", is_flag=True, help="Also the RegDem paper's variants of the input, for comparison."

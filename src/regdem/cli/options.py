@@ -8,6 +8,9 @@
 | `kernel_option` | `kernel: KernelPattern \\| None` |
 | `threads_option()` | `threads: BlockShape \\| None` |
 | `dynamic_shared_option` | `dynamic_shared_bytes: int` |
+| `optional_dynamic_shared_option` | the same, None where it is not given |
+| `grid_blocks_option` | `grid_blocks: int \\| None` |
+| `trip_count_option` | `trip_count: float`, finite |
 | `arch_option()` | `arch: str \\| None`, normalised to `sm_90` |
 | `profile_option` | `profile_text: str \\| None`, for `read_profile` |
 | `debug_option` | nothing; `cli.main` reads it |
@@ -32,6 +35,8 @@ from regdem.machine.block import BlockShape, parse_block
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
+
+_MOST_TRIPS = 1e9
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,21 @@ class _ArchType(click.ParamType[str, str]):
         if self.allow_all and value == "all":
             return "all"
         return parse_arch(value)
+
+
+class _TripCountType(click.ParamType[float, str]):
+    name = "t"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            count = float(value)
+        except ValueError:
+            count = -1.0
+        if not 0.0 < count <= _MOST_TRIPS:
+            raise UsageError(f"--trip-count {value} is not above 0 and at most {_MOST_TRIPS:g}")
+        return count
 
 
 def output_options(*formats: str, default: str = "text") -> Decorator:
@@ -161,13 +181,38 @@ kernel_option: Decorator = click.option(
     help="Kernels by mangled or demangled name; default all.",
 )
 
+_SHARED_BYTES = click.IntRange(0, 1 << 20)
+
 dynamic_shared_option: Decorator = click.option(
     "--dynamic-shared-bytes",
-    type=int,
+    type=_SHARED_BYTES,
     default=0,
     show_default=True,
     metavar="D",
     help="Dynamic shared memory per block of the launch.",
+)
+
+optional_dynamic_shared_option: Decorator = click.option(
+    "--dynamic-shared-bytes",
+    type=_SHARED_BYTES,
+    metavar="D",
+    help="Dynamic shared memory of the launch. [0]",
+)
+
+grid_blocks_option: Decorator = click.option(
+    "--grid-blocks",
+    type=click.IntRange(1, (1 << 31) - 1),
+    metavar="G",
+    help="Blocks of the launch, for waves.",
+)
+
+trip_count_option: Decorator = click.option(
+    "--trip-count",
+    type=_TripCountType(),
+    default=10.0,
+    show_default=True,
+    metavar="T",
+    help="Executions per loop level, for predictions.",
 )
 
 profile_option: Decorator = click.option(

@@ -12,10 +12,12 @@ from regdem.cli.options import (
     KernelPattern,
     debug_option,
     dynamic_shared_option,
+    grid_blocks_option,
     kernel_option,
     output_options,
     profile_option,
     threads_option,
+    trip_count_option,
 )
 from regdem.cli.output import Output, dump_json, envelope, input_entry
 from regdem.machine import BlockShape, block_shape
@@ -50,11 +52,8 @@ paper's formula.
 @kernel_option
 @threads_option()
 @dynamic_shared_option
-@click.option("--grid-blocks", type=int, metavar="G", help="Blocks of the launch, for waves.")
-@click.option(
-    "--trip-count", type=float, default=10.0, show_default=True, metavar="T",
-    help="Executions per loop level.",
-)  # fmt: skip
+@grid_blocks_option
+@trip_count_option
 @click.option(
     "--model", type=click.Choice(["throughput", "paper"]), default="throughput", show_default=True,
     help="What to rank by.",

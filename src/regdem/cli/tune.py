@@ -14,6 +14,7 @@ from regdem.cli.options import (
     compile_options,
     debug_option,
     kernel_option,
+    trip_count_option,
 )
 from regdem.cli.output import Output, input_entry, note, write_atomically
 from regdem.errors import UsageError
@@ -71,10 +72,7 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
     show_default=True, help="How many builds and rewrites are made.",
 )  # fmt: skip
 @click.option("--paper", is_flag=True, help="Also the RegDem paper's register orders.")
-@click.option(
-    "--trip-count", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
-    metavar="T", help="Executions per loop level, for predictions.",
-)  # fmt: skip
+@trip_count_option
 @click.option("--exhaustive", is_flag=True, help="Measure all, whatever is predicted.")
 @click.option("--prepare-only", is_flag=True, help="Make the variants; needs no GPU.")
 @click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: free CPUs.")

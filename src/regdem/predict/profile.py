@@ -128,15 +128,24 @@ def read_profile(text: str, kernel: str | None = None) -> Profile:
     """
     if text.strip() in WORDS:
         return Profile(bound=text.strip())
-    content = text
-    if "\n" not in text and not text.lstrip().startswith(("{", "[")):
-        try:
-            content = Path(text).read_text("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"the profile {text!r} can't be read: {error}",
-                hint=f"give a JSON or CSV export of ncu, or one of {', '.join(WORDS)}",
-            ) from error
+    if "\n" in text or text.lstrip().startswith(("{", "[")):
+        return _parsed(text, kernel)
+    try:
+        content = Path(text).read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the profile {text!r} can't be read: {error}",
+            hint=f"give a JSON or CSV export of ncu, or one of {', '.join(WORDS)}",
+        ) from error
+    try:
+        return _parsed(content, kernel)
+    except UsageError as error:
+        error.file = text
+        raise
+
+
+def _parsed(content: str, kernel: str | None) -> Profile:
+    """A profile from an export's text."""
     stripped = content.lstrip()
     pairs = (
         _json_pairs(stripped) if stripped.startswith(("{", "[")) else _csv_pairs(content, kernel)
@@ -177,8 +186,6 @@ def _profile(metrics: dict[str, Any]) -> Profile:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
-    if isinstance(value, int | float):
-        return float(value)
     text = str(value).strip().rstrip("%").replace(",", "").strip()
     try:
         number = float(text)
@@ -189,10 +196,11 @@ def _number(value: Any) -> float | None:
 
 def _json_pairs(text: str) -> Iterator[tuple[str, Any]]:
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"the profile is no JSON: {error}") from error
-    yield from _leaves(data)
+        leaves = list(_leaves(json.loads(text)))
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise UsageError(f"the profile is no JSON: {reason}") from error
+    yield from leaves
 
 
 def _leaves(data: Any) -> Iterator[tuple[str, Any]]:

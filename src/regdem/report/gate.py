@@ -7,6 +7,7 @@ worse in any of them violates it, one that got better should move it, one not in
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -148,6 +149,8 @@ def check_baseline(
     findings: list[Finding] = []
     for report in reports:
         old = kernels.get(report.name)
+        if old is not None and not isinstance(old, dict):  # pyright: ignore
+            raise InputError(f"the baseline's {report.demangled_name} holds no metrics")
         if old is None:
             text = f"{report.demangled_name}: not in the baseline"
             findings.append(
@@ -156,6 +159,11 @@ def check_baseline(
             continue
         for name, value in metric_values(report).items():
             before, better = old.get(name), _direction(name)
+            if before is not None and not _is_count(before):
+                raise InputError(
+                    f"the baseline's {name} of {report.demangled_name} is no number",
+                    hint="make it again with --update-baseline",
+                )
             if value is None or not better or not isinstance(before, int | float):
                 continue
             if value == before:
@@ -168,6 +176,12 @@ def check_baseline(
                 Finding(rule, level, report.name, name, value, before, text, _place(report))
             )
     return findings
+
+
+def _is_count(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
 
 
 def vanished(

@@ -116,7 +116,7 @@ class PythonSource:
             if error.file is None:
                 error.file = self.text
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
                 f"the launch function fails for seed {seed}: {type(error).__name__}: {error}",
                 file=self.text,
@@ -165,7 +165,7 @@ def _import(path: Path) -> ModuleType:
     sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"can't be imported: {type(error).__name__}: {error}",
             file=str(path),
