@@ -24,7 +24,8 @@ from regdem.rewrite import (
     target_registers,
 )
 from regdem.transform.candidates import ORDERS
-from regdem.transform.demote import DemoteOptions, Rewrite, demote
+from regdem.transform.demote import demote
+from regdem.transform.demoted import DemoteOptions, Rewrite
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = Cubin.parse((ROOT / "examples" / "neighbour" / "neighbour.cubin").read_bytes(), "example")

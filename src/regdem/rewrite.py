@@ -16,13 +16,13 @@ from regdem.check import Verdict, check_pair
 from regdem.errors import ProofError, RegdemError, UnsupportedError, UsageError
 from regdem.isa.table import supported_architectures
 from regdem.machine import BlockShape, Launch, Occupancy, free_shared_bytes, occupancy, reach_blocks
-from regdem.transform.demote import (
+from regdem.transform.demote import demote
+from regdem.transform.demoted import (
     RESERVED_REGISTERS,
     STATIC_SHARED_LIMIT_BYTES,
     Demoted,
     DemoteOptions,
     Rewrite,
-    demote,
 )
 from regdem.transform.paper import ELIMINATE
 from regdem.transform.slots import SLOT_BYTES

@@ -237,7 +237,7 @@ def variant_specs(
 
     `paper` adds the RegDem paper's variants. Specs are named after `base`, if it is given.
     """
-    from regdem.transform.demote import program_of
+    from regdem.transform.demoted import program_of
 
     how = EFFORTS[effort] if isinstance(effort, str) else effort
     origin = base or Base(INPUT, kernel.name, b"", "input")

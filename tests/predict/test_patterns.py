@@ -15,7 +15,7 @@ from regdem.predict.lanes import Lanes, addresses
 from regdem.predict.model import predict
 from regdem.predict.summary import LATENCIES, from_json, summarise, to_json
 from regdem.predict.weights import RARE, executions, recursive
-from regdem.transform.demote import program_of
+from regdem.transform.demoted import program_of
 
 DATA = Path(__file__).parent / "data" / "patterns.cubin"
 SPILLS = Path(__file__).parent.parent / "transform" / "data" / "spills.cubin"

@@ -17,7 +17,7 @@ from regdem.predict.paper import occupancy_factor, paper_cycles
 from regdem.predict.traffic import accesses
 from regdem.promotion import promote_kernel
 from regdem.rewrite import Request
-from regdem.transform.demote import program_of
+from regdem.transform.demoted import program_of
 
 DATA = Path(__file__).parent.parent / "transform" / "data" / "spills.cubin"
 THREADS = 256

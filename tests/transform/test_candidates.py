@@ -20,7 +20,7 @@ from regdem.transform.candidates import (
     used_registers,
     web_candidates,
 )
-from regdem.transform.demote import program_of
+from regdem.transform.demoted import program_of
 from regdem.transform.recompute import recomputable
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from regdem.analysis.webs import STACK_POINTER, Group, Web, Webs, webs
 from regdem.binary.cubin import Cubin
 from regdem.isa.decoded import RegisterFile
 from regdem.transform.colour import Colouring, colour
-from regdem.transform.demote import program_of
+from regdem.transform.demoted import program_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {

@@ -20,7 +20,8 @@ from regdem.isa.decode import decode
 from regdem.machine import free_shared_bytes, occupancy, reach_blocks
 from regdem.program.edit import return_addresses
 from regdem.transform.candidates import ORDERS
-from regdem.transform.demote import DemoteOptions, Rewrite, demote, program_of
+from regdem.transform.demote import demote
+from regdem.transform.demoted import DemoteOptions, Rewrite, program_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TEN = ROOT / "bench" / "kernels" / "ten"

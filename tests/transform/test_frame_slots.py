@@ -12,7 +12,7 @@ from regdem.binary.cubin import Cubin
 from regdem.check import check_pair
 from regdem.isa.decode import decode
 from regdem.program.program import Program
-from regdem.transform.demote import program_of
+from regdem.transform.demoted import program_of
 from regdem.transform.frame_slots import SlotPlan, frame_ranges, plan_slots
 from regdem.transform.promote import PromoteOptions, promote
 

@@ -12,7 +12,7 @@ from regdem.binary.kernel import Kernel
 from regdem.check import Verdict, check_pair
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa.decode import decode
-from regdem.transform.demote import program_of
+from regdem.transform.demoted import program_of
 from regdem.transform.promote import PromoteOptions, Promotion, promote
 
 THREADS = 256

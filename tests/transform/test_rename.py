@@ -16,7 +16,8 @@ from regdem.isa.control import get_control, set_control
 from regdem.isa.encode import Word, imad_register
 from regdem.isa.fields import get_field
 from regdem.program.program import Program
-from regdem.transform.demote import DemoteOptions, demote, program_of
+from regdem.transform.demote import demote
+from regdem.transform.demoted import DemoteOptions, program_of
 from regdem.transform.rename import rename
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,11 +16,10 @@ Nothing here is trusted: `check/` proves the result from the bytes before anythi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from regdem.analysis.forms import forms_of
 from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import (
     STACK_POINTER,
@@ -29,15 +28,12 @@ from regdem.analysis.webs import (
     call_touched,
     webs,
 )
-from regdem.binary.edit import KernelEdit
-from regdem.binary.kernel import SPILL_ANNOTATION, Annotation, Kernel
+from regdem.binary.kernel import Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
-from regdem.isa.decode import decode
-from regdem.isa.decoded import INSTRUCTION_BYTES
-from regdem.program.edit import NOP, Edited, Word, apply, identity
+from regdem.program.edit import Word, apply, identity
 from regdem.program.loops import loop_depth
-from regdem.program.program import Program, build
+from regdem.program.program import Program
 from regdem.transform.candidates import (
     ORDERS,
     access_of,
@@ -45,7 +41,16 @@ from regdem.transform.candidates import (
     register_order,
     used_registers,
 )
-from regdem.transform.colour import Colouring, colour
+from regdem.transform.colour import colour
+from regdem.transform.demoted import (
+    RESERVED_REGISTERS,
+    Demoted,
+    DemoteOptions,
+    Rewrite,
+    Spilled,
+    program_of,
+)
+from regdem.transform.finish import finish
 from regdem.transform.gaps import (
     Choice,
     Value,
@@ -57,7 +62,6 @@ from regdem.transform.gaps import (
     slot_points,
     values_of,
 )
-from regdem.transform.hazards import repair
 from regdem.transform.paper import (
     ELIMINATE,
     RESCHEDULE,
@@ -69,7 +73,6 @@ from regdem.transform.paper import (
     unreduced,
 )
 from regdem.transform.recompute import copy_of, recomputable, recomputable_from_inputs
-from regdem.transform.rename import rename
 from regdem.transform.shortage import Shortage
 from regdem.transform.slots import (
     SCRATCH_REGISTERS,
@@ -80,81 +83,8 @@ from regdem.transform.slots import (
 )
 from regdem.transform.spill import Access, hoist, insertions, place, sink
 
-RESERVED_REGISTERS = 2
-"""A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
-STATIC_SHARED_LIMIT_BYTES = 48 * 1024
 _ROUNDS = 20
 """Times that a choice is made again with what colouring showed."""
-
-
-@dataclass(frozen=True)
-class DemoteOptions:
-    """What to reach and how.
-
-    `registers`: registers per thread to reach. `threads`: threads per block of the launch.
-    `most_slots`: slots per thread that fit at the target occupancy. `paper_passes`: of the paper's
-    orders (`transform/paper.py`).
-    """
-
-    registers: int
-    threads: int
-    most_slots: int
-    order: str = "live-range"
-    rematerialise: bool = True
-    paper_passes: frozenset[str] = frozenset({ELIMINATE})
-
-
-@dataclass(frozen=True)
-class Demoted:
-    """One value that was moved: original register, slot (-1 if recomputed), accesses inserted.
-
-    `words`: 2 for a 64-bit value, moved by 64-bit accesses. `early`: stored while still under way.
-    """
-
-    register: int
-    web: int
-    slot: int
-    loads: int
-    stores: int
-    loop_depth: int
-    words: int = 1
-    early: bool = False
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """A rewritten kernel: the edit for the cubin and what was done."""
-
-    edit: KernelEdit
-    registers_per_thread: int
-    shared_bytes: int
-    slots: int
-    demoted: tuple[Demoted, ...]
-    rematerialised: tuple[Demoted, ...]
-    inserted_instructions: int
-    method: str
-
-
-@dataclass
-class _Spilled:
-    """A program after insertion of loads and stores."""
-
-    edited: Edited
-    slots: int
-    where: SlotLayout | None
-    demoted: list[Demoted] = field(default_factory=lambda: list[Demoted]())
-    rematerialised: list[Demoted] = field(default_factory=lambda: list[Demoted]())
-
-
-def program_of(kernel: Kernel) -> Program:
-    """The control-flow graph of a kernel's section. Raises `UnsupportedError` (named)."""
-    code = decode(kernel.code, kernel.arch)
-    return build(
-        kernel.name,
-        code,
-        [(f.name, f.offset, f.size) for f in kernel.functions],
-        {table.offset: table.targets for table in kernel.branch_tables},
-    )
 
 
 def demote(kernel: Kernel, options: DemoteOptions) -> Rewrite:
@@ -214,7 +144,7 @@ def _renumber(kernel: Kernel, program: Program, live: Liveness, limit: int) -> R
     colouring = colour(found, limit)
     if colouring.failed >= 0:
         return None
-    return _finish(kernel, _Spilled(identity(program), 0, None), found, colouring, "renumber")
+    return finish(kernel, Spilled(identity(program), 0, None), found, colouring, "renumber")
 
 
 def _free_registers(live: Liveness) -> list[int]:
@@ -284,7 +214,7 @@ def _by_live_range(
             new_webs = webs(spilled.edited.program, new_live)
             colouring = shortage.fit(spilled.edited, new_webs, free, room)
             if colouring is not None:
-                return _finish(kernel, spilled, new_webs, colouring, "live-range")
+                return finish(kernel, spilled, new_webs, colouring, "live-range")
             tried.append("tuples did not fit")
     raise UnsupportedError(
         f"{options.registers} registers can't be reached ({tried[-1]})",
@@ -334,7 +264,7 @@ def _spill(
     shared: tuple[dict[int, int], int],
     room: list[int] | None,
     options: DemoteOptions,
-) -> _Spilled:
+) -> Spilled:
     slot_of, slots = shared
     items = [
         _Item(
@@ -358,7 +288,7 @@ def _insert(
     room: list[int] | None,
     options: DemoteOptions,
     idle: list[int] | None = None,
-) -> _Spilled:
+) -> Spilled:
     """Inserts the loads and stores of all values.
 
     `room`: registers free at each instruction, for loads to stand earlier and stores later; None:
@@ -378,7 +308,7 @@ def _insert(
             dynamic=may_use_dynamic(program),
             wide=wide,
         )
-    result = _Spilled(identity(program), where.slots if where else 0, where)
+    result = Spilled(identity(program), where.slots if where else 0, where)
     placed = [
         (item, place(program, live, item.access, item.away, store=item.definition is None))
         for item in items
@@ -463,78 +393,10 @@ def _by_register(
             new_webs = webs(spilled.edited.program, new_live, kept)
             colouring = colour(new_webs, limit, distinct=kept & ~(1 << STACK_POINTER))
             if colouring.failed < 0:
-                return _finish(kernel, spilled, new_webs, colouring, options.order)
+                return finish(kernel, spilled, new_webs, colouring, options.order)
     raise UnsupportedError(
         f"{options.registers} registers can't be reached by demoting register numbers",
         code="slots_do_not_fit" if len(picked) > options.most_slots else "target_out_of_reach",
         hint=f"{len(picked)} slots needed, {options.most_slots} fit; try --candidates live-range",
         kernel=kernel.name,
     )
-
-
-def _finish(
-    kernel: Kernel, spilled: _Spilled, found: Webs, colouring: Colouring, method: str
-) -> Rewrite:
-    """Renaming, control bits, and the edit for the file."""
-    edited = spilled.edited
-    program = edited.program
-    origin = edited.origin.tolist()
-    words = rename(program, found, colouring.register, origin)
-    renamed = _with_words(program, words)
-    inserted = [o < 0 for o in origin]
-    words = repair(renamed, inserted)
-    highest = max(
-        (colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes),
-        default=STACK_POINTER,
-    )
-    code = b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words)
-    shared = spilled.where.shared_bytes if spilled.where else kernel.static_shared_bytes
-    if shared > STATIC_SHARED_LIMIT_BYTES:
-        raise UnsupportedError(
-            f"the slots need {shared} bytes of static shared memory",
-            code="slots_do_not_fit",
-            hint="48 KiB is the most a block can have without opting in",
-            kernel=kernel.name,
-        )
-    registers = highest + 1 + RESERVED_REGISTERS
-    edit = KernelEdit(
-        code=code,
-        offset_map=edited.index_map * INSTRUCTION_BYTES,
-        target_map=edited.label_map * INSTRUCTION_BYTES,
-        registers_per_thread=registers,
-        shared_bytes=shared if spilled.where else None,
-        register_map=_register_map(found, colouring),
-        new_annotations=tuple(
-            Annotation(SPILL_ANNOTATION, i * INSTRUCTION_BYTES)
-            for i, form in enumerate(forms_of(renamed.code))
-            if inserted[i] and form.memory == "shared"
-        ),
-    )
-    count = sum(1 for o, w in zip(origin, words, strict=True) if o < 0 and w[0] != NOP[0])
-    return Rewrite(
-        edit, registers, shared, spilled.slots, tuple(spilled.demoted),
-        tuple(spilled.rematerialised), count, method,
-    )  # fmt: skip
-
-
-def _with_words(program: Program, words: Sequence[Word]) -> Program:
-    """The same program with other words (register fields only)."""
-    code = decode(
-        b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words),
-        program.code.table.arch,
-    )
-    return Program(
-        program.name, code, program.target, program.callee, program.tables, program.functions,
-        program.blocks, program.block_of,
-    )  # fmt: skip
-
-
-def _register_map(found: Webs, colouring: Colouring) -> dict[int, int]:
-    """Old to new register numbers, for those whose webs all got one number."""
-    new: dict[int, set[int]] = {}
-    for web in found.webs:
-        new.setdefault(web.register, set()).add(colouring.register[web.index])
-    return {r: next(iter(s)) for r, s in new.items() if len(s) == 1}
-
-
-__all__ = ["DemoteOptions", "Demoted", "Rewrite", "demote", "program_of"]

@@ -46,7 +46,7 @@ from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import used_registers
 from regdem.transform.colour import colour
-from regdem.transform.demote import (
+from regdem.transform.demoted import (
     RESERVED_REGISTERS,
     STATIC_SHARED_LIMIT_BYTES,
     Demoted,

@@ -20,7 +20,7 @@ from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import Candidate, access_of, choose_webs, web_candidates
 from regdem.transform.colour import Colouring, colour, shortfall
-from regdem.transform.demote import Demoted
+from regdem.transform.demoted import Demoted
 from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.slots import SlotLayout
 from regdem.transform.spill import insertions, place

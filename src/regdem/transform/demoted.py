@@ -1,0 +1,87 @@
+"""What a demotion is asked for, and what comes of it: the types that its phases share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from regdem.binary.edit import KernelEdit
+from regdem.binary.kernel import Kernel
+from regdem.isa.decode import decode
+from regdem.program.edit import Edited
+from regdem.program.program import Program, build
+from regdem.transform.paper import ELIMINATE
+from regdem.transform.slots import SlotLayout
+
+RESERVED_REGISTERS = 2
+"""A count of N allows registers 0 to N - 3 (measured: count = highest number + 1 + 2)."""
+STATIC_SHARED_LIMIT_BYTES = 48 * 1024
+
+
+@dataclass(frozen=True)
+class DemoteOptions:
+    """What to reach and how.
+
+    `registers`: registers per thread to reach. `threads`: threads per block of the launch.
+    `most_slots`: slots per thread that fit at the target occupancy. `paper_passes`: of the paper's
+    orders (`transform/paper.py`).
+    """
+
+    registers: int
+    threads: int
+    most_slots: int
+    order: str = "live-range"
+    rematerialise: bool = True
+    paper_passes: frozenset[str] = frozenset({ELIMINATE})
+
+
+@dataclass(frozen=True)
+class Demoted:
+    """One value that was moved: original register, slot (-1 if recomputed), accesses inserted.
+
+    `words`: 2 for a 64-bit value, moved by 64-bit accesses. `early`: stored while still under way.
+    """
+
+    register: int
+    web: int
+    slot: int
+    loads: int
+    stores: int
+    loop_depth: int
+    words: int = 1
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A rewritten kernel: the edit for the cubin and what was done."""
+
+    edit: KernelEdit
+    registers_per_thread: int
+    shared_bytes: int
+    slots: int
+    demoted: tuple[Demoted, ...]
+    rematerialised: tuple[Demoted, ...]
+    inserted_instructions: int
+    method: str
+
+
+@dataclass
+class Spilled:
+    """A program after insertion of loads and stores."""
+
+    edited: Edited
+    slots: int
+    where: SlotLayout | None
+    demoted: list[Demoted] = field(default_factory=lambda: list[Demoted]())
+    rematerialised: list[Demoted] = field(default_factory=lambda: list[Demoted]())
+
+
+def program_of(kernel: Kernel) -> Program:
+    """The control-flow graph of a kernel's section. Raises `UnsupportedError` (named)."""
+    code = decode(kernel.code, kernel.arch)
+    return build(
+        kernel.name,
+        code,
+        [(f.name, f.offset, f.size) for f in kernel.functions],
+        {table.offset: table.targets for table in kernel.branch_tables},
+    )
