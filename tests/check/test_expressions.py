@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from regdem.check.expressions import BlockShape, Expressions, operation_of
+from regdem.check.expressions import SR_TID_X, SR_TID_Y, BlockShape, Expressions, operation_of
+from regdem.check.layout import NAMING_SIZE, agree_everywhere
 
 # The words that nvcc 13 emitted for a kernel that computes its linear thread index, the warp's
 # row of 1280 bytes and the lane's word in it, with the rank in the cluster in bits 24 and up.
@@ -73,3 +74,19 @@ def test_unknown_leaves_and_modifiers_have_no_value() -> None:
     assert clock is None
     shifted_high = operation_of(0x0000000909097211, 0x000FE200078F08FF)  # LEA.HI
     assert shifted_high is None
+
+
+def test_addresses_that_meet_only_in_some_blocks_are_told_apart() -> None:
+    expressions = Expressions()
+    x = expressions.intern(("special", SR_TID_X))
+    y = expressions.intern(("special", SR_TID_Y))
+    elsewhere = expressions.intern(("add", 0, x, y))
+    same = expressions.intern(("add", 0, x, expressions.intern(("imm", 0))))
+    flat, square = BlockShape(64), BlockShape(16, 4)
+    assert agree_everywhere(expressions, [x, elsewhere], [flat], (0,))
+    assert not agree_everywhere(expressions, [x, elsewhere], [flat, square], (0,))
+    assert agree_everywhere(expressions, [x, same], [flat, square], (0,))
+    size = expressions.intern(("const", 0x2C))
+    big = expressions.intern(("logic", 0xC0, size, expressions.intern(("imm", NAMING_SIZE)), x))
+    assert not agree_everywhere(expressions, [size, big], [flat], (0, 100))
+    assert agree_everywhere(expressions, [size, x], [flat], (0, 100))

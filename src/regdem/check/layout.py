@@ -13,7 +13,7 @@ cluster at its rank << 24.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ STATIC_LIMIT_BYTES = 48 * 1024
 """Most static shared memory a launch accepts without opting in."""
 DYNAMIC_SIZES = (0, 4, 100, 128, 1000, 4096, 16384, 100_000)
 """Sizes of dynamic shared memory, in bytes, for which the slots' place is computed."""
+NAMING_SIZE = 1 << 18
+"""More bytes of dynamic shared memory than any launch can have; see `pair._slots`."""
 CLUSTER_RANKS = (1, 2, 5, 15)
 _ORDERING = frozenset(
     {
@@ -156,6 +158,10 @@ def _check_slots(given: LayoutInput) -> list[Finding]:
         sizes = (given.dynamic_shared_bytes,)
     elif not follows:
         sizes = (0,)
+    bases = sorted({access.base for access in given.accesses})
+    if not agree_everywhere(given.expressions, bases, given.shapes, sizes):
+        message = "two addresses of slots are the same in some blocks and not in others"
+        return [_finding(given, "slot_address", message)]
     for shape in given.shapes:
         for size in sizes:
             sized = BlockShape(shape.x, shape.y, shape.z, size)
@@ -163,6 +169,35 @@ def _check_slots(given: LayoutInput) -> list[Finding]:
             if findings:
                 return findings
     return []
+
+
+def agree_everywhere(
+    expressions: Expressions,
+    bases: Sequence[int],
+    shapes: Sequence[BlockShape],
+    sizes: Sequence[int],
+) -> bool:
+    """Whether expressions that are equal in the first shape are so in every other.
+
+    Slots are named after their addresses in blocks of the first shape, so a store and a load that
+    meet there must meet everywhere. `sizes` are of dynamic shared memory, in bytes.
+    """
+    if len(bases) < 2:
+        return True
+    named: dict[tuple[int, bytes], list[int]] = {}
+    for size in {*sizes, 0, NAMING_SIZE} if len(sizes) > 1 else set(sizes):
+        for base in bases:
+            values = expressions.evaluate(base, replace(shapes[0], dynamic_shared_bytes=size))
+            if values is not None:
+                named.setdefault((size, values.tobytes()), []).append(base)
+    pairs = {(group[0], base) for group in named.values() for base in group[1:]}
+    return all(
+        _same(expressions.evaluate(a, sized), expressions.evaluate(b, sized))
+        for shape in shapes
+        for sized in (replace(shape, dynamic_shared_bytes=size) for size in sizes)
+        for a, b in pairs
+        if a != b
+    )
 
 
 def _may_use_dynamic(view: CodeView) -> bool:

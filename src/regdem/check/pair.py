@@ -20,7 +20,7 @@ from regdem.check.findings import Check, Finding, Verdict, verdict_of
 from regdem.check.flow import BranchTable, flow_of
 from regdem.check.graph import Graph, StepFlow, build_graph
 from regdem.check.hazards import hazard_findings
-from regdem.check.layout import WINDOW_START, LayoutInput, check_layout, shapes_of
+from regdem.check.layout import NAMING_SIZE, WINDOW_START, LayoutInput, check_layout, shapes_of
 from regdem.check.locals import private_words
 from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.product import Product, build_product
@@ -31,8 +31,6 @@ from regdem.errors import UnsupportedError
 
 SUPPORTED = ("sm_90",)
 _TOO_CLOSE = re.compile(r"issues (\d+) cycles after \S+ at 0x([0-9a-f]+),")
-_MORE_THAN_ANY = 1 << 18
-"""Bytes of dynamic shared memory that no launch can have."""
 
 
 class Program:
@@ -155,7 +153,7 @@ def _slots(
     if not shapes:
         return [], SlotMap()
     accesses = shared_accesses(second.view, second.graph, expressions)
-    for size in (_MORE_THAN_ANY, 0) if dynamic is None else (dynamic,):
+    for size in (NAMING_SIZE, 0) if dynamic is None else (dynamic,):
         slots = slot_accesses(
             accesses,
             expressions,
