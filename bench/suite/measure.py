@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from bench.suite.kernels import find_spec
 from bench.suite.spec import Array, KernelSpec, Problem
 from regdem.errors import RegdemError
+from regdem.tune.interleave import time_interleaved
 from regdem.tune.launch import (
     Argument,
     DeviceArray,
@@ -36,7 +37,6 @@ from regdem.tune.launch import (
     Function,
     Gpu,
     Launch,
-    time_interleaved,
 )
 
 FILL_BYTE = 0xA5

@@ -7,15 +7,14 @@ import pytest
 from fake_cuda import FakeCuda
 from numpy.typing import NDArray
 
+from regdem.tune.interleave import Timing, time_interleaved
 from regdem.tune.launch import (
     DeviceArray,
     Driver,
     DriverError,
     Gpu,
     Launch,
-    Timing,
     pack_arguments,
-    time_interleaved,
 )
 
 

@@ -30,7 +30,8 @@ from regdem.tune.buffers import (
     pack_value,
 )
 from regdem.tune.clocks import Clocks, summary
-from regdem.tune.launch import DriverError, Function, Gpu, Launch, time_interleaved
+from regdem.tune.interleave import time_interleaved
+from regdem.tune.launch import DriverError, Function, Gpu, Launch
 from regdem.tune.results import Measurement, Opened
 from regdem.tune.source import LaunchSource
 
