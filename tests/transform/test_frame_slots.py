@@ -110,3 +110,8 @@ def test_doubles_move_as_pairs_and_are_proved() -> None:
     ]
     assert sizes.count(5) > len(sizes) / 2  # 64 bits
     assert done.local_accesses_left == 0
+    # Each of them is marked as a spill in the file.
+    marked = {a.offset for a in done.edit.new_annotations}
+    assert marked == {
+        16 * i for i, form in enumerate(forms_of(code)) if form.name in ("LDS", "STS")
+    }

@@ -139,7 +139,9 @@ def _text(verdicts: list[Verdict]) -> str:
     lines: list[str] = []
     for verdict in verdicts:
         checks = ", ".join(f"{name} {result}" for name, result in verdict.checks.items())
-        lines.append(f"{verdict.kernel}: {verdict.verdict} ({checks})")
+        alone = "dataflow" not in verdict.checks and not verdict.findings
+        said = "no hazards found" if alone else verdict.verdict
+        lines.append(f"{verdict.kernel}: {said} ({checks})")
         lines.extend(f"  for {assumption}" for assumption in verdict.assumptions)
         for finding in verdict.findings:
             place = f"0x{finding.offset:04x} " if finding.offset >= 0 else ""

@@ -50,9 +50,22 @@ def next_cliff(report: KernelReport) -> Cliff | None:
 
 
 def _best(report: KernelReport) -> Forecast | None:
-    """The forecast of the best step: one that pays if there is one."""
-    steps = [each for each in report.forecasts or () if each.kind in ("demote", "renumber")]
+    """The forecast of the best step that slots allow: one that pays if there is one."""
+    steps = [
+        each
+        for each in report.forecasts or ()
+        if each.kind == "renumber" or (each.kind == "demote" and _has_slots(report, each))
+    ]
     return max(steps, key=lambda each: (each.pays, each.speedup), default=None)
+
+
+def _has_slots(report: KernelReport, step: Forecast) -> bool:
+    """Whether static shared memory holds a slot for every value too many, and their address."""
+    if report.analysis is None or report.occupancy is None:
+        return True
+    excess = report.analysis.interference.registers_needed + 1 - step.registers
+    cliffs = [c for c in report.occupancy.cliffs if c.registers_max >= step.registers]
+    return not cliffs or excess <= cliffs[-1].static_slots_per_thread
 
 
 def main_loops(analysis: CodeAnalysis) -> list[LoopParallelism]:

@@ -223,7 +223,10 @@ def _causes(before: KernelReport, after: KernelReport) -> list[Cause]:
         )
     if not found and after.registers_per_thread < before.registers_per_thread:
         spilled = [
-            len(report.analysis.spills.spills.spill_sites)
+            sum(
+                report.analysis.spills.made_by(site) != "rewrite"
+                for site in report.analysis.spills.spills.spill_sites
+            )
             for report in (before, after)
             if report.analysis is not None
         ]

@@ -157,7 +157,8 @@ def check_baseline(
                 Finding("new", "note", report.name, "", None, None, text, _place(report))
             )
             continue
-        for name, value in metric_values(report).items():
+        values = metric_values(report)
+        for name, value in values.items():
             before, better = old.get(name), _direction(name)
             if before is not None and not _is_count(before):
                 raise InputError(
@@ -166,7 +167,7 @@ def check_baseline(
                 )
             if value is None or not better or not isinstance(before, int | float):
                 continue
-            if value == before:
+            if value == before or has_moved(name, old, values):
                 continue
             improved = (value - before) * better > 0
             rule = "better" if improved else "worse"
@@ -176,6 +177,15 @@ def check_baseline(
                 Finding(rule, level, report.name, name, value, before, text, _place(report))
             )
     return findings
+
+
+def has_moved(name: str, old: Mapping[str, Any], new: Mapping[str, float | None]) -> bool:
+    """Whether shared spills only took the place of local ones, which is no loss (as in `diff`)."""
+    if name not in ("shared_spill_bytes", "loop_shared_spill_bytes"):
+        return False
+    before: object = old.get("spill_bytes")
+    after = new.get("spill_bytes")
+    return isinstance(before, int | float) and after is not None and after < before
 
 
 def _is_count(value: object) -> bool:

@@ -26,7 +26,8 @@ _SUFFIXES = frozenset({".cubin", ".sass", ".log"})
 def check_folder(folder: Path) -> None:
     """Raises UsageError unless the folder is new, empty, or an earlier study's and nothing else."""
     if not folder.exists():
-        if not folder.absolute().parent.is_dir():
+        nearest = next(parent for parent in folder.absolute().parents if parent.exists())
+        if not nearest.is_dir():
             raise InputError("can't be written: its parent is no folder", file=str(folder))
         return
     if not folder.is_dir():
@@ -108,7 +109,7 @@ def write_folder(
     fresh = target.with_name(f".{target.name}.{os.getpid()}.part")
     old = target.with_name(f".{target.name}.{os.getpid()}.old")
     try:
-        fresh.mkdir()
+        fresh.mkdir(parents=True)
         for build in study.builds:
             one = build.analysed
             assert one.compiled.cubin is not None

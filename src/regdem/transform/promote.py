@@ -443,8 +443,11 @@ def _promotion(
         shared_bytes=where.shared_bytes,
         register_map=register_map,
         new_annotations=tuple(
-            Annotation(SPILL_ANNOTATION, int(edited.index_map[i]) * INSTRUCTION_BYTES)
-            for i in sorted(plan.moved)
+            Annotation(SPILL_ANNOTATION, k * INSTRUCTION_BYTES)
+            for k, (o, form) in enumerate(
+                zip(edited.origin.tolist(), forms_of(edited.program.code), strict=True)
+            )
+            if o in plan.moved or (o < 0 and form.memory == "shared")
         ),
     )
     inserted = sum(
