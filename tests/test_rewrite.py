@@ -160,3 +160,14 @@ def test_proved_or_refused(
     assert done.after.registers_per_thread <= registers
     there = state_of(KERNEL, request, registers, 0).active_blocks
     assert done.after.active_blocks >= there
+
+
+def test_a_rewrite_is_rewritten_again() -> None:
+    """The second prologue is like the first, which stands behind it in the same stretch."""
+    cubin = EXAMPLE
+    for registers in (42, 32):
+        request = Request(BLOCK, registers=registers)
+        made, done = demote_kernel(cubin, cubin.kernel("pair_forces"), request)
+        cubin = Cubin.parse(made.to_bytes(), "again")
+        assert done.after.registers_per_thread <= registers
+        assert done.verdict.checks["dataflow"] == "proved"

@@ -48,8 +48,13 @@ class Alignment:
     unmatched_rewritten: list[int]
 
 
-def align(original: Side, rewritten: Side) -> Alignment:
-    """Match two programs; anchors without a partner are listed."""
+def align(original: Side, rewritten: Side, *, late_entry: bool = False) -> Alignment:
+    """Match two programs; anchors without a partner are listed.
+
+    Of equally good matches the earliest are taken, so that copies come behind what they repeat.
+    `late_entry` takes the latest in the stretch at the entry: where the original was rewritten
+    before, its own prologue stands behind the new one, which is like it.
+    """
     first = [i for i, fixed in enumerate(original.fixed) if fixed]
     second = [j for j, fixed in enumerate(rewritten.fixed) if fixed]
     anchors = _match_anchors(original, first, rewritten, second)
@@ -63,7 +68,8 @@ def align(original: Side, rewritten: Side) -> Alignment:
     votes = _votes(original, rewritten, anchors, segments)
     pairs: list[tuple[int, int]] = []
     for (i0, i1, j0, j1), anchor in zip(segments, [*anchors, None], strict=True):
-        pairs.extend(_match_segment(original, rewritten, (i0, i1, j0, j1), votes))
+        late = late_entry and i0 == 0
+        pairs.extend(_match_segment(original, rewritten, (i0, i1, j0, j1), votes, late=late))
         if anchor is not None:
             pairs.append(anchor)
     return Alignment(pairs, [], [])
@@ -137,7 +143,12 @@ def _renamed(first: CodeView, i: int, second: CodeView, j: int) -> list[tuple[in
 
 
 def _match_segment(
-    original: Side, rewritten: Side, ranges: tuple[int, int, int, int], votes: _Votes
+    original: Side,
+    rewritten: Side,
+    ranges: tuple[int, int, int, int],
+    votes: _Votes,
+    *,
+    late: bool = False,
 ) -> list[tuple[int, int]]:
     i0, i1, j0, j1 = ranges
     a = list(original.keys[i0:i1])
@@ -150,16 +161,18 @@ def _match_segment(
     common = set(a) & set(b)
     first = [x for x, key in enumerate(a) if key in common]
     second = [y for y, key in enumerate(b) if key in common]
+    if late:
+        first, second = first[::-1], second[::-1]
     left, right = [a[x] for x in first], [b[y] for y in second]
     if left == right:
-        return [(i0 + x, j0 + y) for x, y in zip(first, second, strict=True)]
+        return sorted((i0 + x, j0 + y) for x, y in zip(first, second, strict=True))
 
     def bonus(x: int, y: int) -> int:
         renamed = _renamed(original.view, i0 + first[x], rewritten.view, j0 + second[y])
         agreeing = sum(place in votes.get(value, (value,)) for value, place in renamed)
         return 1 + (32 * agreeing) // max(1, len(renamed))
 
-    return [(i0 + first[x], j0 + second[y]) for x, y in _common(left, right, bonus)]
+    return sorted((i0 + first[x], j0 + second[y]) for x, y in _common(left, right, bonus))
 
 
 def _common(

@@ -177,7 +177,18 @@ def _memory_words(program: Program, slots: SlotMap) -> dict[int, tuple[int, ...]
 def _check_dataflow(
     first: Program, second: Program, slots: SlotMap, returns: _Returns
 ) -> tuple[list[Finding], list[tuple[int, int]]]:
-    """Findings, and the matched instructions."""
+    """Findings, and the matched instructions. Any matching that is proved will do."""
+    findings, pairs = _prove(first, second, slots, returns, late_entry=False)
+    if findings and pairs:
+        again, others = _prove(first, second, slots, returns, late_entry=True)
+        if not again:
+            return again, others
+    return findings, pairs
+
+
+def _prove(
+    first: Program, second: Program, slots: SlotMap, returns: _Returns, *, late_entry: bool
+) -> tuple[list[Finding], list[tuple[int, int]]]:
     private = _promoted(first, second)
     alignment = align(
         Side(
@@ -190,6 +201,7 @@ def _check_dataflow(
             _keys(second, returns[1], slots.words),
             _anchors_of_rewritten(second, returns[1], slots, local_may_go=bool(private)),
         ),
+        late_entry=late_entry,
     )
     findings = _unmatched(first, second, alignment)
     if findings:
