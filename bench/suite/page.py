@@ -142,7 +142,7 @@ def _by_kernel(rows: list[Record], counters: dict[tuple[str, str], dict[str, flo
     lines = [
         "*held by*: from the default's hardware counters, the unit that is busy for 75 % or more of"
         " the time, else the longest stall (warps stalled per issue) and the busiest unit. More"
-        " warps help where it says *waits*, and only there.",
+        " warps can hide a wait; they can't widen a full unit.",
         "",
         "| kernel | registers | blocks | limited by | ms | best NVIDIA | ours, binary only "
         "| ours | blind | held by |",

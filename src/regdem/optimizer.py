@@ -25,11 +25,10 @@ from regdem.bases import EFFORTS, INPUT, Base, Source, base_builds, distinct
 from regdem.binary import Cubin, Kernel
 from regdem.choice import KernelChoice, choose, gain
 from regdem.combine import NotCombined, combine, same_code
-from regdem.errors import RegdemError, UnsupportedError
-from regdem.isa.table import supported_architectures
+from regdem.errors import RegdemError
 from regdem.predict.model import learn
 from regdem.predict.profile import Corrections, Profile
-from regdem.rewrite import Request
+from regdem.rewrite import Request, refuse_architecture
 from regdem.variants import (
     Job,
     Outcome,
@@ -112,7 +111,7 @@ def optimize_cubin(
     """
     options = options or Options()
     for kernel in kernels:
-        _refuse(kernel)
+        refuse_architecture(kernel)
     counter = _Counter(progress)
     work = [
         _start(cubin, kernel, request, options, source, is_compiled)
@@ -126,16 +125,6 @@ def optimize_cubin(
     except NotCombined as why:
         own = [_choose(each, str(why)) for each in work]
         return _combined(cubin, work, own, None), own
-
-
-def _refuse(kernel: Kernel) -> None:
-    if kernel.arch.rstrip("af") not in supported_architectures():
-        raise UnsupportedError(
-            f"{kernel.arch} code can be explained but not rewritten yet",
-            code="unsupported_architecture",
-            hint=f"rewrites work for {', '.join(supported_architectures())}",
-            kernel=kernel.name,
-        )
 
 
 class _Counter:

@@ -6,9 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regdem.binary import Cubin, Kernel
-from regdem.errors import UnsupportedError
-from regdem.isa.table import supported_architectures
-from regdem.rewrite import KernelRewrite, Request, described, most_slots, prove_first
+from regdem.rewrite import (
+    KernelRewrite,
+    Request,
+    described,
+    most_slots,
+    prove_first,
+    refuse_architecture,
+)
 from regdem.transform.promote import PromoteOptions, Promotion, promote
 
 
@@ -43,13 +48,7 @@ def promote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubi
     `request.registers` (None: the kernel's own) is the count to stay within; the slots keep the
     residency that it allows. Raises `UsageError`, `UnsupportedError` or `ProofError`.
     """
-    if kernel.arch.rstrip("af") not in supported_architectures():
-        raise UnsupportedError(
-            f"{kernel.arch} code can be explained but not rewritten yet",
-            code="unsupported_architecture",
-            hint=f"rewrites work for {', '.join(supported_architectures())}",
-            kernel=kernel.name,
-        )
+    refuse_architecture(kernel)
     registers = request.registers or kernel.registers_per_thread
     options = PromoteOptions(
         threads=request.threads.threads,

@@ -174,18 +174,23 @@ def target_registers(kernel: Kernel, request: Request) -> int:
     return reach.registers_max
 
 
+def refuse_architecture(kernel: Kernel) -> None:
+    """Raises `UnsupportedError` for code of an architecture whose instructions are not known."""
+    if kernel.arch.rstrip("af") not in supported_architectures():
+        raise UnsupportedError(
+            f"{kernel.arch} code can't be rewritten yet",
+            code="unsupported_architecture",
+            hint=f"rewrites work for {', '.join(supported_architectures())}",
+            kernel=kernel.name,
+        )
+
+
 def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin, KernelRewrite]:
     """Demotes registers of one kernel until it needs the target count, and proves the result.
 
     Raises `UsageError`, `UnsupportedError` (with the reason) or `ProofError`.
     """
-    if kernel.arch.rstrip("af") not in supported_architectures():
-        raise UnsupportedError(
-            f"{kernel.arch} code can be explained but not rewritten yet",
-            code="unsupported_architecture",
-            hint=f"rewrites work for {', '.join(supported_architectures())}",
-            kernel=kernel.name,
-        )
+    refuse_architecture(kernel)
     registers = target_registers(kernel, request)
     most_allowed = 65536 // (-(-request.threads.threads // 32) * 32)
     if registers > min(255, max(most_allowed, RESERVED_REGISTERS)):
