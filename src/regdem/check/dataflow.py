@@ -29,11 +29,13 @@ from dataclasses import dataclass, field
 from regdem.check.expressions import RZ
 from regdem.check.findings import Finding
 from regdem.check.graph import closure_over_calls, solve
+from regdem.check.locals import data_reads
 from regdem.check.places import FILE_BASE, MEMORY_BASE, place_name
 from regdem.check.product import Product
 from regdem.check.purity import is_nop, is_pure
 from regdem.check.returns import copied_register
 from regdem.check.state import ALWAYS, NOTHING, UNKNOWN, ZERO, Facts, State
+from regdem.check.uniform import copied_place
 from regdem.check.view import CodeView
 
 _MOST_FINDINGS = 20
@@ -56,7 +58,8 @@ class Programs:
     """Both programs and what was found out about each alone.
 
     `private` maps LDL and STL of the original to the values they reach; `slots` maps LDS and STS
-    of the rewritten program to the places they reach.
+    of the rewritten program to the places they reach. Accesses in `located` have partners with an
+    equal address, whatever its register.
     """
 
     original: CodeView
@@ -64,6 +67,7 @@ class Programs:
     private: dict[int, tuple[int, ...]]
     slots: dict[int, tuple[int, ...]]
     product: Product
+    located: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -327,7 +331,11 @@ class DataflowCheck:
             if written and is_pure(rewritten, j):
                 recompute = tuple(self._facts.by_masked.get(rewritten.masked[j], ()))
         both = i >= 0 and j >= 0
-        reads = tuple(zip(original.reads[i], rewritten.reads[j], strict=True)) if both else ()
+        reads: _Pairs = ()
+        if both and i in self.programs.located:
+            reads = tuple(zip(data_reads(original, i), data_reads(rewritten, j), strict=True))
+        elif both:
+            reads = tuple(zip(original.reads[i], rewritten.reads[j], strict=True))
         writes = (
             tuple(zip(original.writes[i], written, strict=True))
             if both
@@ -386,10 +394,10 @@ class DataflowCheck:
             if view.name[j] == "LDS":
                 return list(zip(view.writes[j], slots, strict=True))
             return list(zip(slots, _stored(view, j, len(slots)), strict=True))
-        source = copied_register(view.low[j], view.high[j])
+        source = copied_place(view.low[j], view.high[j])
         if source is None or len(view.writes[j]) != 1:
             return []
-        return [(view.writes[j][0], ZERO if source == RZ else source)]
+        return [(view.writes[j][0], source)]
 
 
 def _stored(view: CodeView, i: int, words: int) -> tuple[int, ...]:

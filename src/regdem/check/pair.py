@@ -21,11 +21,12 @@ from regdem.check.flow import BranchTable, flow_of
 from regdem.check.graph import Graph, StepFlow, build_graph
 from regdem.check.hazards import hazard_findings
 from regdem.check.layout import NAMING_SIZE, WINDOW_START, LayoutInput, check_layout, shapes_of
-from regdem.check.locals import private_words
+from regdem.check.locals import frame_words, key_at, located, private_words
 from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.product import Product, build_product
 from regdem.check.returns import ReturnAddresses, return_addresses
 from regdem.check.slots import SharedAccess, SlotMap, shared_accesses, slot_accesses
+from regdem.check.uniform import keeps_in, new_registers, reads_new, uniform_findings
 from regdem.check.view import CodeView, view_of
 from regdem.errors import UnsupportedError
 
@@ -190,6 +191,7 @@ def _prove(
     first: Program, second: Program, slots: SlotMap, returns: _Returns, *, late_entry: bool
 ) -> tuple[list[Finding], list[tuple[int, int]]]:
     private = _promoted(first, second)
+    new = new_registers(first.view, second.view)
     alignment = align(
         Side(
             first.view,
@@ -198,8 +200,8 @@ def _prove(
         ),
         Side(
             second.view,
-            _keys(second, returns[1], slots.words),
-            _anchors_of_rewritten(second, returns[1], slots, local_may_go=bool(private)),
+            _keys(second, returns[1], slots.words, new),
+            _anchors_of_rewritten(second, returns[1], slots, new, local_may_go=bool(private)),
         ),
         late_entry=late_entry,
     )
@@ -214,10 +216,13 @@ def _prove(
     if product is None or findings:
         return findings, []
     findings += _check_functions(first, second, product)
-    findings += _check_uniform(first, second, product)
+    findings += _check_uniform(first, second, product, new)
     words = {j: tuple(_slot_place(s) for s in words) for j, words in slots.words.items()}
+    inserted = frozenset(j for i, j in product.steps if i < 0)
+    findings += uniform_findings(second.view, second.graph, words, new, inserted)
     private = private_words(first.view, first.graph)
-    findings += DataflowCheck(Programs(first.view, second.view, private, words, product)).findings()
+    programs = Programs(first.view, second.view, private, words, product, frozenset(places[0]))
+    findings += DataflowCheck(programs).findings()
     return findings, alignment.pairs
 
 
@@ -268,13 +273,19 @@ def _promoted(first: Program, second: Program) -> dict[int, tuple[int, ...]]:
 
 
 def _keys(
-    program: Program, returns: ReturnAddresses, slots: dict[int, tuple[int, ...]]
+    program: Program,
+    returns: ReturnAddresses,
+    slots: dict[int, tuple[int, ...]],
+    new: frozenset[int] = frozenset(),
 ) -> list[Hashable]:
     keys: list[Hashable] = list(program.view.masked)
     for move in returns.call_of:
         keys[move] = ("return address", program.view.masked[move] & ~(0xFFFFFFFF << 32))
     for access in slots:
         keys[access] = ("slot", access)
+    for j in range(len(keys)) if new else ():
+        if keeps_in(program.view, j, new) or reads_new(program.view, j, new):
+            keys[j] = ("uniform register", j)
     return keys
 
 
@@ -288,13 +299,19 @@ def _anchors_of_original(
 
 
 def _anchors_of_rewritten(
-    second: Program, returns: ReturnAddresses, slots: SlotMap, *, local_may_go: bool
+    second: Program,
+    returns: ReturnAddresses,
+    slots: SlotMap,
+    new: frozenset[int],
+    *,
+    local_may_go: bool,
 ) -> list[bool]:
     """Where private accesses of the original may be gone, those left are matched by their text."""
     return [
         j in returns.call_of
         or not (
             may_be_inserted(slots.words, second.view, j)
+            or keeps_in(second.view, j, new)
             or (local_may_go and second.view.memory[j] == "local")
         )
         for j in range(len(second.view))
@@ -365,11 +382,13 @@ def _check_functions(first: Program, second: Program, product: Product) -> list[
     ]
 
 
-def _check_uniform(first: Program, second: Program, product: Product) -> list[Finding]:
+def _check_uniform(
+    first: Program, second: Program, product: Product, new: frozenset[int]
+) -> list[Finding]:
     """Uniform registers belong to the warp, not to the thread that takes a path.
 
     The state follows one thread, so they must keep their numbers, and inserted instructions may
-    write them only before control can diverge.
+    write them only before control can diverge, or where each is for one value (`uniform.py`).
     """
     view = second.view
     end = product.graph.end[0]
@@ -377,10 +396,11 @@ def _check_uniform(first: Program, second: Program, product: Product) -> list[Fi
     for k, (i, j) in enumerate(product.steps):
         if j < 0:
             continue
-        if i < 0 and k >= end and any(_is_uniform(place) for place in view.writes[j]):
+        written = [p for p in view.writes[j] if _is_uniform(p) and p not in new]
+        if i < 0 and k >= end and written:
             message = f"{view.name[j]} writes a uniform register where threads may have diverged"
             findings.append(Finding("uniform_write", view.kernel, 16 * j, message))
-        if i >= 0 and any(
+        if i >= 0 and i not in places and any(
             a.first != b.first and a.file in (1, 3)
             for a, b in zip(first.view.rows[i], view.rows[j], strict=True)
         ):
