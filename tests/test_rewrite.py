@@ -17,9 +17,11 @@ from regdem.machine import block_shape
 from regdem.rewrite import (
     KernelRewrite,
     Request,
+    bounded,
     demote_kernel,
     most_slots,
     prove_first,
+    refuse_block,
     state_of,
     target_registers,
 )
@@ -55,6 +57,60 @@ def test_the_cubin_holds_what_is_reported(forty: tuple[Cubin, KernelRewrite]) ->
         "dataflow": "proved", "layout": "clean", "hazards": "clean",
     }  # fmt: skip
     assert any("256" in assumption for assumption in done.verdict.assumptions)
+
+
+def test_the_file_bounds_its_blocks_to_those_it_was_made_for(
+    forty: tuple[Cubin, KernelRewrite],
+) -> None:
+    assert KERNEL.max_threads is None
+    assert forty[0].kernel(KERNEL.name).max_threads == 256
+    assert "enforces" in forty[1].verdict.assumptions[0]
+    bounds = {limit: Request(BLOCK, registers=40) for limit in (128, 256, 512)}
+    for limit, request in bounds.items():
+        declared = replace(KERNEL, max_threads=limit)
+        way = demote(declared, DemoteOptions(40, 256, 40))
+        assert bounded(declared, way, request).edit.max_threads == 256
+
+
+def test_a_rewrite_without_slots_holds_for_every_block() -> None:
+    new, done = demote_kernel(EXAMPLE, KERNEL, Request(BLOCK, registers=47))
+    assert done.rewrite.slots == 0
+    assert new.kernel(KERNEL.name).max_threads is None
+    assert done.verdict.assumptions == ()
+
+
+def test_a_file_that_does_not_bound_its_blocks_is_not_written() -> None:
+    request = Request(BLOCK, registers=40)
+
+    def way() -> Rewrite:
+        done = demote(KERNEL, DemoteOptions(40, 256, 40))
+        return replace(done, edit=replace(done.edit, max_threads=512))
+
+    with pytest.raises(ProofError, match="accepts more than 256"):
+        prove_first(EXAMPLE, KERNEL, request, [way])
+
+
+@pytest.mark.parametrize(
+    ("limit", "shape", "threads", "fits"),
+    [
+        (256, None, 256, True),
+        (256, None, 64, True),
+        (256, None, 288, False),
+        (None, (16, 16, 1), 256, True),
+        (None, (16, 16, 1), 128, False),
+        (None, (16, 16, 1), 512, False),
+    ],
+)
+def test_blocks_that_are_never_launched_are_refused(
+    limit: int | None, shape: tuple[int, int, int] | None, threads: int, fits: bool
+) -> None:
+    kernel = replace(KERNEL, max_threads=limit, required_block=shape)
+    if fits:
+        refuse_block(kernel, threads)
+        return
+    with pytest.raises(UsageError, match="can't be launched") as caught:
+        demote_kernel(EXAMPLE, kernel, Request(block_shape(threads), registers=40))
+    assert "256" in (caught.value.hint or "")
 
 
 def test_notebook_table(forty: tuple[Cubin, KernelRewrite]) -> None:

@@ -9,10 +9,12 @@ from regdem.binary import Cubin, Kernel
 from regdem.rewrite import (
     KernelRewrite,
     Request,
+    bounded,
     described,
     most_slots,
     prove_first,
     refuse_architecture,
+    refuse_block,
 )
 from regdem.transform.promote import PromoteOptions, Promotion, promote
 
@@ -49,6 +51,7 @@ def promote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubi
     residency that it allows. Raises `UsageError`, `UnsupportedError` or `ProofError`.
     """
     refuse_architecture(kernel)
+    refuse_block(kernel, request.threads.threads)
     registers = request.registers or kernel.registers_per_thread
     options = PromoteOptions(
         threads=request.threads.threads,
@@ -58,7 +61,7 @@ def promote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubi
     made: list[Promotion] = []
 
     def way(options: PromoteOptions) -> Promotion:
-        made.append(promote(kernel, options))
+        made.append(bounded(kernel, promote(kernel, options), request))
         return made[-1]
 
     # Without room for a register more, part of the frame that fits less tightly may still do.

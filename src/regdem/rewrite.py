@@ -8,11 +8,12 @@ why and nothing comes back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from regdem.binary import Cubin, Kernel
 from regdem.check import Verdict, check_pair
+from regdem.check.layout import declared_threads
 from regdem.errors import ProofError, RegdemError, UnsupportedError, UsageError
 from regdem.isa.table import supported_architectures
 from regdem.machine import BlockShape, Launch, Occupancy, free_shared_bytes, occupancy, reach_blocks
@@ -27,6 +28,7 @@ from regdem.transform.demoted import (
 from regdem.transform.paper import ELIMINATE
 from regdem.transform.slots import SLOT_BYTES
 
+AnyRewrite = TypeVar("AnyRewrite", bound=Rewrite)
 _MARGIN_BYTES = 2 * SLOT_BYTES
 """Rounding of the first slot, and of the dynamic part at run time."""
 
@@ -185,12 +187,28 @@ def refuse_architecture(kernel: Kernel) -> None:
         )
 
 
+def refuse_block(kernel: Kernel, threads: int) -> None:
+    """Raises `UsageError` for a block that the driver would not launch the kernel with.
+
+    Slots would be sized for it, and not for the blocks that do run.
+    """
+    most = declared_threads(kernel)
+    fixed = kernel.required_block is not None
+    if most is not None and (threads > most or (fixed and threads != most)):
+        raise UsageError(
+            f"the kernel can't be launched with {threads} threads per block",
+            hint=f"it declares {'' if fixed else 'at most '}{most}",
+            kernel=kernel.name,
+        )
+
+
 def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin, KernelRewrite]:
     """Demotes registers of one kernel until it needs the target count, and proves the result.
 
     Raises `UsageError`, `UnsupportedError` (with the reason) or `ProofError`.
     """
     refuse_architecture(kernel)
+    refuse_block(kernel, request.threads.threads)
     registers = target_registers(kernel, request)
     most_allowed = 65536 // (-(-request.threads.threads // 32) * 32)
     if registers > min(255, max(most_allowed, RESERVED_REGISTERS)):
@@ -230,6 +248,25 @@ def described(
     )
 
 
+def bounded(kernel: Kernel, rewrite: AnyRewrite, request: Request) -> AnyRewrite:
+    """The rewrite with the block that its slots are made for as the largest the driver accepts.
+
+    A larger block would reach beyond its slots into other memory. A rewrite without slots stands
+    for every block, and stays as it is.
+    """
+    if rewrite.shared_bytes <= kernel.static_shared_bytes or rewrite.edit.max_threads is not None:
+        return rewrite
+    edit = replace(rewrite.edit, max_threads=request.threads.threads)
+    return replace(rewrite, edit=edit)
+
+
+def _demand_bound(written: Kernel, threads: int) -> None:
+    """That the file keeps blocks away that its slots do not hold for. Raises `ProofError`."""
+    most = declared_threads(written)
+    if most is None or most > threads:
+        raise ProofError(f"the file accepts more than {threads} threads", kernel=written.name)
+
+
 def prove_first(
     cubin: Cubin, kernel: Kernel, request: Request, ways: Iterable[Callable[[], Rewrite]]
 ) -> tuple[Cubin, Rewrite, Verdict]:
@@ -242,7 +279,7 @@ def prove_first(
     unproved: Verdict | None = None
     for way in ways:
         try:
-            rewrite = way()
+            rewrite = bounded(kernel, way(), request)
         except UnsupportedError as error:
             refused = refused or error
             continue
@@ -254,6 +291,8 @@ def prove_first(
             threads=request.threads.threads,
         )
         if not verdict.findings:
+            if rewrite.shared_bytes > kernel.static_shared_bytes:
+                _demand_bound(new.kernel(kernel.name), request.threads.threads)
             return new, rewrite, verdict
         unproved = unproved or verdict
     if unproved is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from regdem.binary import Annotation, Cubin, Kernel, KernelEdit, elf, info
+from regdem.binary.layout import rebuild
 from regdem.errors import UnsupportedError, UsageError
 
 from .support import CUBINS, DATA, insert, tool
@@ -152,6 +154,68 @@ def test_a_shared_section_is_added(path: Path) -> None:
     was_grown = [s for s in cubin.image.segments if s.type == 1 and s.flags & elf.PF_W]
     if grown:
         assert grown[-1].memory_size - was_grown[-1].memory_size == section.size
+
+
+def declaring(cubin: Cubin, kernel: Kernel, *records: tuple[int, tuple[int, int, int]]) -> Cubin:
+    """The cubin with these block sizes declared for the kernel, and no others."""
+    section = cubin.info_section(kernel.name)
+    assert section is not None
+    kept = [r for r in kernel.info if r.attribute not in (info.MAX_THREADS, info.REQNTID)]
+    added = [info.InfoRecord(4, kind, struct.pack("<3I", *shape)) for kind, shape in records]
+    content = {section.index: info.pack_info([*added, *kept])}
+    return Cubin.parse(rebuild(cubin.image, content, {}, {}, None))
+
+
+@pytest.mark.parametrize("path", CUBINS, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    ("declared", "wanted", "most"),
+    [
+        ([], 96, 96),
+        ([(info.MAX_THREADS, (1024, 1, 1))], 256, 256),
+        ([(info.MAX_THREADS, (16, 16, 2))], 256, 256),
+        ([(info.MAX_THREADS, (128, 1, 1))], 256, 128),
+        ([(info.MAX_THREADS, (16, 16, 1))], 256, 256),
+        ([(info.REQNTID, (8, 8, 1)), (info.MAX_THREADS, (1024, 1, 1))], 256, 1024),
+    ],
+)
+def test_the_largest_block_is_only_ever_lowered(
+    path: Path, declared: list[tuple[int, tuple[int, int, int]]], wanted: int, most: int
+) -> None:
+    cubin = Cubin.parse(path.read_bytes())
+    name = cubin.kernels[0].name
+    cubin = declaring(cubin, cubin.kernel(name), *declared)
+    before = cubin.kernel(name)
+    edited = cubin.with_kernel(name, replace(identity(before), max_threads=wanted))
+    after = Cubin.parse(edited.to_bytes()).kernel(name)
+    assert after.max_threads == most
+    assert after.required_block == before.required_block
+    limit = (info.MAX_THREADS,)
+    others = [[r for r in k.info if r.attribute not in limit] for k in (before, after)]
+    assert others[0] == others[1]
+    if before.max_threads == most:
+        assert edited.to_bytes() == cubin.to_bytes()
+    assert edited.with_kernel(name, identity(after)).to_bytes() == edited.to_bytes()
+
+
+def test_a_block_of_no_or_too_many_threads_is_refused() -> None:
+    cubin = Cubin.parse(CUBINS[0].read_bytes())
+    kernel = cubin.kernels[0]
+    for threads in (0, 1025):
+        with pytest.raises(UsageError):
+            cubin.with_kernel(kernel.name, replace(identity(kernel), max_threads=threads))
+
+
+@pytest.mark.tools
+def test_the_vendors_tools_read_the_largest_block(tmp_path: Path) -> None:
+    cubin = Cubin.parse((DATA / "lines_sm_90.cubin").read_bytes())
+    kernel = cubin.kernel("_Z6printsi")
+    edit = replace(identity(kernel), max_threads=96)
+    out = tmp_path / "out.cubin"
+    out.write_bytes(cubin.with_kernel(kernel.name, edit).to_bytes())
+    dump = subprocess.run([tool("cuobjdump"), "-elf", out], capture_output=True, text=True)
+    section = dump.stdout.split(f".nv.info.{kernel.name}\n")[-1]
+    limit = section.partition("EIATTR_MAX_THREADS")[2]
+    assert re.search(r"Value:\s*0x60 0x1 0x1", limit[:200])
 
 
 def test_registers_in_records_are_renamed_and_annotations_added() -> None:

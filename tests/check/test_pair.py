@@ -124,6 +124,40 @@ def test_slots_for_fewer_threads_than_launched_are_rejected(kernels: dict[str, K
     assert check_pair(kernel, rewritten, threads=2 * THREADS).verdict == "rejected"
 
 
+def test_the_largest_block_of_the_file_and_of_the_proof_go_together(
+    kernels: dict[str, Kernel],
+) -> None:
+    kernel = replace(kernels["gather"], max_threads=1024, max_block=None, required_block=None)
+    chosen = demotable(view_of(kernel.name, kernel.code, kernel.arch))[:2]
+    slots = demoted(kernel, chosen, THREADS)
+    assert check_pair(kernel, slots).verdict == "rejected"
+    open_ended = check_pair(kernel, slots, threads=THREADS)
+    assert open_ended.findings == ()
+    assert open_ended.assumptions[0].endswith("which the file does not enforce")
+    bound = replace(slots, max_threads=THREADS)
+    for threads in (None, THREADS):
+        verdict = check_pair(kernel, bound, threads=threads)
+        assert verdict.findings == ()
+        assert verdict.assumptions[0].endswith("which the file enforces")
+    undeclared = replace(kernel, max_threads=None)
+    assert check_pair(undeclared, bound).findings == ()
+    for threads in (64, 2 * THREADS):
+        smaller = replace(slots, max_threads=32)
+        assert "launch_bounds" in {f.kind for f in check_pair(
+            kernel, smaller, threads=threads).findings}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(256, None), (256, 512), (None, 128), (1024, 256)], ids=str
+)
+def test_without_slots_the_largest_block_stays(
+    kernels: dict[str, Kernel], before: int | None, after: int | None
+) -> None:
+    kernel = replace(kernels["gather"], max_threads=before, required_block=None)
+    verdict = check_pair(kernel, replace(kernel, max_threads=after), threads=THREADS)
+    assert {finding.kind for finding in verdict.findings} == {"launch_bounds"}
+
+
 def test_hazards_of_the_vendors_code(kernels: dict[str, Kernel]) -> None:
     for kernel in kernels.values():
         assert check_hazards(kernel) == []

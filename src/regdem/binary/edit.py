@@ -1,9 +1,10 @@
 """Replace a kernel's code and move everything in the file that refers to it.
 
-What moves: function symbols, the register count (`.nv.info`, and `sh_info` before sm_90), code
-offsets in `.nv.info.KERNEL`, relocations of the code and into the code, jump tables in
-`.nv.constant2.KERNEL`, frame and line tables, the shared memory section, and the headers. The
-call graph and everything that names symbols by index needs no change, since symbols keep theirs.
+What moves: function symbols, the register count (`.nv.info`, and `sh_info` before sm_90), the
+largest block and code offsets in `.nv.info.KERNEL`, relocations of the code and into the code, jump
+tables in `.nv.constant2.KERNEL`, frame and line tables, the shared memory section, and the headers.
+The call graph and everything that names symbols by index needs no change, since symbols keep
+theirs.
 
 Two maps say where code went. `offset_map` gives the new place of each original *instruction*
 (exit lists, annotations, relocated fields). `target_map` gives the place of the *label* in front
@@ -54,9 +55,11 @@ class KernelEdit:
     `code`: the new section, a multiple of 16 bytes. `offset_map`: (n + 1,) int64, new byte offset
     of each original instruction and of the end; `target_map`: the same for labels, never
     decreasing, by default equal to `offset_map`. `registers_per_thread`, `shared_bytes` (user's
-    static shared memory, without the reserve): None keeps them. `register_map`: old to new general
-    register, for records that name registers. `removed`: (n,) bool, instructions that no longer
-    exist; their annotations go too. `new_annotations`: records to add, at new offsets.
+    static shared memory, without the reserve): None keeps them. `max_threads`: the largest block
+    that the driver shall accept; what the kernel declares is lowered to it, never raised.
+    `register_map`: old to new general register, for records that name registers. `removed`: (n,)
+    bool, instructions that no longer exist; their annotations go too. `new_annotations`: records to
+    add, at new offsets.
     """
 
     code: bytes = field(repr=False)
@@ -64,6 +67,7 @@ class KernelEdit:
     target_map: NDArray[np.int64] | None = None
     registers_per_thread: int | None = None
     shared_bytes: int | None = None
+    max_threads: int | None = None
     register_map: Mapping[int, int] = field(default_factory=dict[int, int])
     removed: NDArray[np.bool_] | None = None
     new_annotations: tuple[Annotation, ...] = ()
@@ -196,6 +200,8 @@ class _Edit:
     def _move_info(self) -> None:
         section = self.cubin.info_section(self.kernel.name)
         if section is None:
+            if self.edit.max_threads is not None:
+                raise self._refusal("the file has no .nv.info of it, which holds its block size")
             return
         records: list[InfoRecord] = []
         for record in parse_info(self.source.content(section), section.name):
@@ -211,6 +217,8 @@ class _Edit:
         # Tools before CUDA 13 don't know the record.
         if self.edit.new_annotations and self.source.header.ident[7] == _CUDA_13_ABI:
             records = _with_annotations(records, self.edit.new_annotations)
+        if self.edit.max_threads is not None:
+            records = info.with_max_threads(records, self.edit.max_threads)
         self.contents[section.index] = pack_info(records)
 
     def _rename(self, register: int) -> int:

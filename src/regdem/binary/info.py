@@ -12,12 +12,13 @@ and 13 compilers and of shipped libraries (`docs/design/binary.md`).
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from regdem.binary.attributes import ATTRIBUTE_NAMES
-from regdem.errors import InputError, UnsupportedError
+from regdem.errors import InputError, UnsupportedError, UsageError
 
 FORMAT_NONE, FORMAT_BYTE, FORMAT_HALF, FORMAT_SIZED = 1, 2, 3, 4
 
@@ -44,6 +45,7 @@ NO_CODE_OFFSETS = frozenset(
 )
 """Attributes known to hold no code offset."""
 
+_MOST_THREADS = 1024
 NO_MASK_REGISTER = 0xFFFFFFFF
 """Entry of COOP_GROUP_MASK_REGIDS for an operation without a mask register."""
 _MASK_REGISTER_KIND = 0x050000
@@ -107,6 +109,26 @@ def parse_info(content: bytes, where: str = ".nv.info") -> tuple[InfoRecord, ...
 def pack_info(records: Iterable[InfoRecord]) -> bytes:
     """The bytes of a section; the inverse of `parse_info`."""
     return b"".join(record.pack() for record in records)
+
+
+def with_max_threads(records: Sequence[InfoRecord], threads: int) -> list[InfoRecord]:
+    """The records of a kernel that is to be launched with blocks of at most `threads` threads.
+
+    The driver refuses a launch of more than the product of MAX_THREADS. Written as nvcc writes it
+    for `__launch_bounds__(threads)`, in front of the size of the parameters; a kernel that
+    declares as few already, or a fixed block, keeps what it has.
+    """
+    if not 0 < threads <= _MOST_THREADS:
+        raise UsageError(f"a block can't have {threads} threads")
+    limits = [r for r in records if r.attribute in (MAX_THREADS, REQNTID)]
+    if any(math.prod(record.words) <= threads for record in limits):
+        return list(records)
+    bound = InfoRecord(FORMAT_SIZED, MAX_THREADS, struct.pack("<3I", threads, 1, 1))
+    if any(record.attribute == MAX_THREADS for record in limits):
+        return [bound if record.attribute == MAX_THREADS else record for record in records]
+    size = (k for k, record in enumerate(records) if record.attribute == CBANK_PARAM_SIZE)
+    place = next(size, len(records))
+    return [*records[:place], bound, *records[place:]]
 
 
 def branch_tables(records: Iterable[InfoRecord]) -> list[tuple[int, tuple[int, ...]]]:

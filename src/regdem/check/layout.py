@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,17 @@ def shapes_of(
         if count % 16 == 0:
             shapes.append(BlockShape(count // 16, 4, 4))
     shapes += [BlockShape(small) for small in (1, 33, count - 1) if 0 < small < count]
-    return shapes, f"blocks of at most {count} threads"
+    most = declared_threads(kernel)
+    says = "enforces" if most is not None and most <= count else "does not enforce"
+    return shapes, f"blocks of at most {count} threads, which the file {says}"
+
+
+def declared_threads(kernel: Kernel) -> int | None:
+    """The most threads of a block that the driver accepts for this kernel, where the file says."""
+    declared = [prod(kernel.required_block)] if kernel.required_block is not None else []
+    if kernel.max_threads is not None:
+        declared.append(kernel.max_threads)
+    return min(declared, default=None)
 
 
 def check_layout(given: LayoutInput) -> list[Finding]:
@@ -134,15 +145,29 @@ def _check_sizes(given: LayoutInput) -> list[Finding]:
     if new.barriers < old.barriers:
         message = f"{new.barriers} barriers are declared, the original had {old.barriers}"
         findings.append(_finding(given, "barriers", message))
-    if (new.max_threads, new.required_block, new.cluster) != (
-        old.max_threads,
-        old.required_block,
-        old.cluster,
-    ):
-        findings.append(
-            _finding(given, "launch_bounds", "the launch bounds differ from the original's")
-        )
+    findings += [_finding(given, "launch_bounds", why) for why in _bounds_differ(given)]
     return findings
+
+
+def _bounds_differ(given: LayoutInput) -> list[str]:
+    """What is wrong with the launches that the file admits, in words.
+
+    Slots are sized for a block: with them, the file may admit smaller blocks than the original's,
+    down to those asked about.
+    """
+    old, new = given.original, given.rewritten
+    if (new.required_block, new.cluster) != (old.required_block, old.cluster):
+        return ["the launch bounds differ from the original's"]
+    if new.max_threads == old.max_threads:
+        return []
+    if new.max_threads is None or (old.max_threads or new.max_threads) < new.max_threads:
+        return ["the file admits larger blocks than the original's"]
+    if not given.accesses:
+        return ["the file admits smaller blocks than the original's, and no slots ask for it"]
+    asked = max(shape.x * shape.y * shape.z for shape in given.shapes)
+    if new.max_threads < min(asked, old.max_threads or asked):
+        return [f"the file admits blocks of at most {new.max_threads} threads, not {asked}"]
+    return []
 
 
 def _check_slots(given: LayoutInput) -> list[Finding]:
