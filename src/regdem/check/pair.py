@@ -192,15 +192,16 @@ def _prove(
 ) -> tuple[list[Finding], list[tuple[int, int]]]:
     private = _promoted(first, second)
     new = new_registers(first.view, second.view)
+    places = located(*(frame_words(each.view, each.graph) for each in (first, second)))
     alignment = align(
         Side(
             first.view,
-            _keys(first, returns[0], {}),
+            _keys(first, returns[0], {}, places[0]),
             _anchors_of_original(first, returns[0], private),
         ),
         Side(
             second.view,
-            _keys(second, returns[1], slots.words, new),
+            _keys(second, returns[1], slots.words, places[1], new),
             _anchors_of_rewritten(second, returns[1], slots, new, local_may_go=bool(private)),
         ),
         late_entry=late_entry,
@@ -216,7 +217,7 @@ def _prove(
     if product is None or findings:
         return findings, []
     findings += _check_functions(first, second, product)
-    findings += _check_uniform(first, second, product, new)
+    findings += _check_uniform(first, second, product, new, places[0])
     words = {j: tuple(_slot_place(s) for s in words) for j, words in slots.words.items()}
     inserted = frozenset(j for i, j in product.steps if i < 0)
     findings += uniform_findings(second.view, second.graph, words, new, inserted)
@@ -276,9 +277,12 @@ def _keys(
     program: Program,
     returns: ReturnAddresses,
     slots: dict[int, tuple[int, ...]],
+    places: dict[int, int],
     new: frozenset[int] = frozenset(),
 ) -> list[Hashable]:
     keys: list[Hashable] = list(program.view.masked)
+    for access, place in places.items():
+        keys[access] = key_at(program.view, access, place)
     for move in returns.call_of:
         keys[move] = ("return address", program.view.masked[move] & ~(0xFFFFFFFF << 32))
     for access in slots:
@@ -383,12 +387,17 @@ def _check_functions(first: Program, second: Program, product: Product) -> list[
 
 
 def _check_uniform(
-    first: Program, second: Program, product: Product, new: frozenset[int]
+    first: Program,
+    second: Program,
+    product: Product,
+    new: frozenset[int],
+    places: dict[int, int],
 ) -> list[Finding]:
     """Uniform registers belong to the warp, not to the thread that takes a path.
 
     The state follows one thread, so they must keep their numbers, and inserted instructions may
     write them only before control can diverge, or where each is for one value (`uniform.py`).
+    The original's accesses in `places` have equal addresses, whatever the registers.
     """
     view = second.view
     end = product.graph.end[0]
@@ -400,9 +409,13 @@ def _check_uniform(
         if i < 0 and k >= end and written:
             message = f"{view.name[j]} writes a uniform register where threads may have diverged"
             findings.append(Finding("uniform_write", view.kernel, 16 * j, message))
-        if i >= 0 and i not in places and any(
-            a.first != b.first and a.file in (1, 3)
-            for a, b in zip(first.view.rows[i], view.rows[j], strict=True)
+        if (
+            i >= 0
+            and i not in places
+            and any(
+                a.first != b.first and a.file in (1, 3)
+                for a, b in zip(first.view.rows[i], view.rows[j], strict=True)
+            )
         ):
             message = f"{view.name[j]} names another uniform register than the original"
             findings.append(Finding("uniform_renamed", view.kernel, 16 * j, message))

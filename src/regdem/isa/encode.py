@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from regdem.isa.control import ControlWord, set_control
 
-RZ = 255
+RZ, URZ = 255, 63
 Word = tuple[int, int]
 
 TID_X, TID_Y, TID_Z, CGA_CTA_ID = 0x21, 0x22, 0x23, 0x88
 _IDLE = ControlWord()
 _IMMEDIATE_BITS = 24
+_LDL, _STL, _STL_UNIFORM = 0x983, 0x387, 0x987
 
 
 @dataclass(frozen=True)
@@ -131,3 +132,40 @@ def ldc(rd: int, bank: int, offset: int) -> Word:
 def nop(stall: int = 1) -> Word:
     """`NOP`."""
     return _word(0x918, control=ControlWord(stall=stall, yield_bit=0))
+
+
+def uldc(urd: int, bank: int, offset: int) -> Word:
+    """`ULDC urd, c[bank][offset]`."""
+    return _word(0xAB9, rd=urd, upper=_constant(bank, offset), high=0x800)
+
+
+def uniform_add_immediate(urd: int, ura: int, immediate: int) -> Word:
+    """`UIADD3 urd, ura, immediate, URZ`."""
+    return _word(0x890, rd=urd, ra=ura, upper=immediate, high=0x0FFFE000 | URZ)
+
+
+def by_uniform_address(word: Word, uniform: int) -> Word:
+    """A `LDL` or `STL` at `[R+offset]` as the same access at `[UR+offset]`.
+
+    ptxas writes such code for frames at a fixed place (`LDL R29, [UR7+0x4]`); the general register
+    of the address is RZ then. Guard, data, size, offset and control bits stay.
+    """
+    low, high = word
+    opcode = low & 0xFFF
+    if opcode not in (_LDL, _STL) or high >> 27 & 1:
+        raise ValueError("neither LDL nor STL at a general register")
+    low |= RZ << 24
+    high |= 1 << 27
+    if opcode == _LDL:
+        return (low & ~(0x3F << 32)) | uniform << 32, high
+    return (low & ~0xFFF) | _STL_UNIFORM, (high & ~0x3F) | uniform
+
+
+def to_uniform(urd: int, ra: int) -> Word:
+    """`R2UR urd, ra`: a value that all active threads share."""
+    return _word(0x2CA, rd=urd, ra=ra, high=0x000E0000)
+
+
+def from_uniform(rd: int, ur: int) -> Word:
+    """`MOV rd, ur`."""
+    return _word(0xC02, rd=rd, upper=ur, high=0x08000F00)

@@ -6,12 +6,12 @@ scoreboards, one for each row of slots that an access reaches. Cache hints fall 
 
 Two ways to hold the slot address:
 
-- R1 itself, where the whole frame moves: nothing else reads the stack pointer then, so the
-  instructions that set it make way for the slot address. Nothing is renumbered.
-- a register more, where only part of the frame fits: the hottest words by loop-weighted accesses
-  move, the rest stays at R1. All live ranges are coloured anew within the given register count;
-  where that fails, some are demoted into slots of their own (`transform/room.py`). The same path
-  takes a kernel below its register count, spills and all.
+- R1 itself: the instructions that set the stack pointer make way for the slot address. Nothing is
+  renumbered. Where only part of the frame fits, the hottest words by loop-weighted accesses move,
+  and the rest is reached through a uniform register (`transform/frame_base.py`).
+- a register more, where no uniform register is free. All live ranges are coloured anew within the
+  given register count; where that fails, some are demoted into slots of their own
+  (`transform/room.py`). The same path takes a kernel below its register count, spills and all.
 
 An instruction that set R1 leaves a NOP with its stall and waits, so that no distance shrinks.
 A load that relied on a later one of its kind to signal for both gets a scoreboard of its own when
@@ -26,8 +26,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from regdem.analysis.forms import forms_of
 from regdem.analysis.frame import WORD_BYTES, Frame, FrameAccess, frame_of
@@ -53,6 +51,7 @@ from regdem.transform.demoted import (
     Rewrite,
     program_of,
 )
+from regdem.transform.frame_base import frame_base, free_uniform_register, with_frame_base
 from regdem.transform.frame_slots import SlotPlan, by_row, plan_slots
 from regdem.transform.hazards import repair
 from regdem.transform.rename import rename
@@ -132,9 +131,10 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
         )
     target = options.registers or kernel.registers_per_thread
     whole = len(plan.moved) == len(frame.accesses)
-    if whole and target >= kernel.registers_per_thread:
+    rest = None if whole else _rest_at(program, frame)
+    if (whole or rest is not None) and target >= kernel.registers_per_thread:
         where = _layout(kernel, program, plan.slots, plan.wide, options)
-        return _by_stack_pointer(kernel, program, frame, plan, where)
+        return _by_stack_pointer(kernel, program, frame, plan, where, rest)
     extra = 0
     for _ in range(_ATTEMPTS):
         plan = plan_slots(program, frame, barred, options.most_slots - extra)
@@ -296,14 +296,40 @@ def _retire_stack_pointer(program: Program, frame: Frame, moves: _Moves) -> None
             )
 
 
+@dataclass(frozen=True)
+class _Rest:
+    """What stays in local memory: a uniform register for its address, which is `base_bytes`."""
+
+    uniform: int
+    base_bytes: int
+
+
+def _rest_at(program: Program, frame: Frame) -> _Rest | None:
+    base = frame_base(program, frame)
+    uniform = free_uniform_register(program, liveness(program))
+    return None if base is None or uniform is None else _Rest(uniform, base)
+
+
 def _by_stack_pointer(
-    kernel: Kernel, program: Program, frame: Frame, plan: SlotPlan, where: SlotLayout
+    kernel: Kernel,
+    program: Program,
+    frame: Frame,
+    plan: SlotPlan,
+    where: SlotLayout,
+    rest: _Rest | None,
 ) -> Promotion:
-    """The whole frame moves: R1 becomes the slot address."""
+    """R1 becomes the slot address; what stays in local memory has its own in `rest`."""
     moves = _moves(program, frame, plan, where, STACK_POINTER)
     _retire_stack_pointer(program, frame, moves)
     scratch = _scratch(used_registers(liveness(program)), STACK_POINTER)
     entry = prologue(STACK_POINTER, scratch, where)
+    if rest is not None:
+        entry = with_frame_base(entry, rest.uniform, rest.base_bytes)
+        for access in frame.accesses:
+            i = access.instruction
+            if i not in plan.moved:
+                word = program.code.word(i)
+                moves.replace[i] = encode.by_uniform_address(word, rest.uniform)
     edited = apply(
         program,
         before={**moves.before, 0: entry + moves.before.get(0, [])},
@@ -431,10 +457,7 @@ def _promotion(
         )
         for each, slot in plan.ranges
     )
-    removed = np.zeros(len(program), dtype=np.bool_)
-    whole = len(plan.moved) == len(frame.accesses)
-    if whole:
-        removed[list(frame.definitions)] = True
+    removed = sum(words[int(edited.index_map[i])][0] == NOP[0] for i in frame.definitions)
     edit = KernelEdit(
         code=b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words),
         offset_map=edited.index_map * INSTRUCTION_BYTES,
@@ -466,7 +489,7 @@ def _promotion(
         method="promote",
         promoted=promoted,
         local_accesses_left=len(frame.accesses) - len(plan.moved),
-        removed_instructions=int(removed.sum()),
+        removed_instructions=removed,
     )
 
 
