@@ -52,7 +52,7 @@ def occupied_instructions(web: Web, n: int) -> NDArray[np.bool_]:
     """(n,) whether the web holds its register at either point of each instruction."""
     data = web.points.to_bytes((2 * n + 15) // 8, "little")
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")[: 2 * n]
-    return np.asarray(bits.reshape(n, 2).any(axis=1), dtype=np.bool_)
+    return (bits[0::2] | bits[1::2]).view(np.bool_)
 
 
 def access_of(

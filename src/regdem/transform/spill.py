@@ -203,6 +203,8 @@ def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: P
         stores_at.setdefault(where, []).append(i)
 
     old = keeps_old(program, live, value)
+    positions = {at for at, _ in stores_at} | result.loads
+    touched = {int(program.block_of[at]) for at in positions}
 
     def kills(i: int) -> bool:
         return code.guard[i] == 7 or i in result.unguarded or i not in old
@@ -218,6 +220,8 @@ def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: P
         covered: tuple[int, bool] | None = None  # where this holds, a later store overwrites
         if value.touched_by_calls and program.control[last] in ("return", "call"):
             needed = True
+        if b not in touched:
+            return needed
         for j in range(last, block.start - 1, -1):
             for where in ((j, True), (j, False)):
                 if not where[1]:
