@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regdem.binary import Cubin, Kernel
+from regdem.errors import UsageError
 from regdem.rewrite import (
     KernelRewrite,
     Request,
@@ -15,6 +16,7 @@ from regdem.rewrite import (
     prove_first,
     refuse_architecture,
     refuse_block,
+    state_of,
 )
 from regdem.transform.promote import PromoteOptions, Promotion, promote
 
@@ -39,6 +41,16 @@ class KernelPromotion(KernelRewrite):
                 }
                 for word in self.promotion.promoted
             ],
+            "recovered": [
+                {
+                    "frame_offset_bytes": word.frame_offset_bytes,
+                    "register": f"R{word.slot}",
+                    "loads": word.loads,
+                    "stores": word.stores,
+                    "loop_depth": word.loop_depth,
+                }
+                for word in self.promotion.recovered
+            ],
             "local_accesses_left": self.promotion.local_accesses_left,
             "removed_instructions": self.promotion.removed_instructions,
         }
@@ -47,12 +59,20 @@ class KernelPromotion(KernelRewrite):
 def promote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin, KernelPromotion]:
     """Moves local spills of one kernel into shared memory, and proves the result.
 
-    `request.registers` (None: the kernel's own) is the count to stay within; the slots keep the
-    residency that it allows. Raises `UsageError`, `UnsupportedError` or `ProofError`.
+    `request.registers` (None: the kernel's own) is the count to stay within; what is above the
+    kernel's own takes spills first. The slots keep the residency that it allows. Raises
+    `UsageError`, `UnsupportedError` or `ProofError`.
     """
     refuse_architecture(kernel)
     refuse_block(kernel, request.threads.threads)
     registers = request.registers or kernel.registers_per_thread
+    if registers > kernel.registers_per_thread:
+        there = state_of(kernel, request, min(registers, 255), kernel.static_shared_bytes)
+        if registers > 255 or not there.active_blocks:
+            raise UsageError(
+                f"{registers} registers can't be a target for {request.threads.threads} threads",
+                kernel=kernel.name,
+            )
     options = PromoteOptions(
         threads=request.threads.threads,
         most_slots=most_slots(kernel, request, registers),

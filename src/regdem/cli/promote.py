@@ -27,7 +27,13 @@ Nothing is written that is not proved.
 @click.command("promote", epilog=EPILOG, short_help="Local spills into shared memory.")
 @click.argument("file")
 @rewrite_options
-@click.option("--registers", type=int, metavar="R", help="Also stay within R registers per thread.")
+@click.option(
+    "--registers",
+    type=int,
+    metavar="R",
+    help="Stay within R registers per thread: below the kernel's own, values are demoted too; "
+    "above, spills come back into registers first.",
+)
 def command(
     *,
     file: str,
@@ -75,6 +81,7 @@ def summary(done: KernelPromotion) -> str:
     a, b, what = done.before, done.after, done.promotion
     loads = sum(word.loads for word in what.promoted)
     stores = sum(word.stores for word in what.promoted)
+    back = [f"  back in registers      {len(what.recovered):>7} words of the frame"]
     lines = [
         f"{done.name}  ({done.threads} threads per block)",
         f"  registers per thread   {a.registers_per_thread:>7} -> {b.registers_per_thread}",
@@ -82,6 +89,7 @@ def summary(done: KernelPromotion) -> str:
         f"  static shared memory   {a.static_shared_bytes:>7} -> {b.static_shared_bytes} bytes",
         f"  promoted               {len(what.promoted):>7} words of the frame "
         f"({loads} loads, {stores} stores)",
+        *(back if what.recovered else []),
         f"  left in local memory   {what.local_accesses_left:>7} accesses",
     ]
     if what.demoted:

@@ -89,6 +89,11 @@ def sts(
     return _word(0x388, guard=guard, ra=ra, upper=upper, high=_SIZE[words], control=control)
 
 
+def mov(rd: int, rb: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE) -> Word:
+    """`MOV rd, rb`."""
+    return _word(0x202, guard=guard, rd=rd, upper=rb, high=0xF00, control=control)
+
+
 def s2r(rd: int, special: int) -> Word:
     """`S2R rd, SR_...` by special register number."""
     return _word(0x919, rd=rd, high=special << 8)

@@ -153,14 +153,23 @@ def _points(start: int, end: int) -> int:
     return (1 << 2 * end) - (1 << 2 * start)
 
 
-def plan_slots(program: Program, frame: Frame, barred: frozenset[int], most_slots: int) -> SlotPlan:
+def plan_slots(
+    program: Program,
+    frame: Frame,
+    barred: frozenset[int],
+    most_slots: int,
+    *,
+    row: int | None = None,
+) -> SlotPlan:
     """Slots for the hottest groups of ranges that fit `most_slots`.
 
-    `barred` holds accesses (instructions) that must stay in local memory.
+    `barred` holds accesses (instructions) that must stay in local memory. `row`: words a thread in
+    a row of slots; None: whatever takes less time in shared memory.
     """
     weights = block_weights(program)
     weight = {a.instruction: weights[int(program.block_of[a.instruction])] for a in frame.accesses}
-    row = min(_ROWS, key=lambda words: _cycles(frame, weight, words)) if most_slots > 1 else 1
+    if row is None:
+        row = min(_ROWS, key=lambda words: _cycles(frame, weight, words)) if most_slots > 1 else 1
     ranges = frame_ranges(program, frame)
 
     def heat(group: Sequence[FrameRange]) -> float:

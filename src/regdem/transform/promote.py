@@ -27,6 +27,8 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from regdem.analysis.forms import forms_of
 from regdem.analysis.frame import WORD_BYTES, Frame, FrameAccess, frame_of
 from regdem.analysis.liveness import liveness
@@ -52,8 +54,14 @@ from regdem.transform.demoted import (
     program_of,
 )
 from regdem.transform.frame_base import frame_base, free_uniform_register, with_frame_base
-from regdem.transform.frame_slots import SlotPlan, by_row, plan_slots
+from regdem.transform.frame_slots import FrameRange, SlotPlan, by_row, plan_slots
 from regdem.transform.hazards import repair
+from regdem.transform.recover import (
+    plan_recovery,
+    register_words,
+    spare_registers,
+    without,
+)
 from regdem.transform.rename import rename
 from regdem.transform.room import make_room
 from regdem.transform.slots import (
@@ -64,6 +72,7 @@ from regdem.transform.slots import (
     prologue,
 )
 
+_NO_SLOTS = SlotPlan({}, (), 0, False, frozenset())
 _ATTEMPTS = 8
 """Times that more slots are set aside for live ranges that must make room."""
 
@@ -93,9 +102,13 @@ class Promoted:
 
 @dataclass(frozen=True)
 class Promotion(Rewrite):
-    """A rewrite with the words that moved and the number of accesses that stay in local memory."""
+    """A rewrite with the words that moved and the number of accesses that stay in local memory.
+
+    `recovered` moved into registers, whose numbers they have for a slot.
+    """
 
     promoted: tuple[Promoted, ...] = ()
+    recovered: tuple[Promoted, ...] = ()
     local_accesses_left: int = 0
     removed_instructions: int = 0
 
@@ -122,6 +135,11 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
             kernel=kernel.name,
         )  # fmt: skip
     barred = _counting(program, frame)
+    target = options.registers or kernel.registers_per_thread
+    if target > kernel.registers_per_thread:
+        recovered = _recovered(kernel, program, frame, barred, options)
+        if recovered is not None:
+            return recovered
     plan = plan_slots(program, frame, barred, options.most_slots)
     if not plan.moved:
         raise UnsupportedError(
@@ -129,7 +147,6 @@ def promote(kernel: Kernel, options: PromoteOptions) -> Promotion:
             code="slots_do_not_fit",
             kernel=kernel.name,
         )
-    target = options.registers or kernel.registers_per_thread
     whole = len(plan.moved) == len(frame.accesses)
     rest = None if whole else _rest_at(program, frame)
     if (whole or rest is not None) and target >= kernel.registers_per_thread:
@@ -223,7 +240,20 @@ class _Moves:
     before: dict[int, list[Word]]
     replace: dict[int, Word]
     uncovered: set[int]
-    """Original instructions that need a scoreboard of their own now."""
+    """Original instructions that need a scoreboard of their own now, or distances of their own."""
+
+    def put(self, i: int, words: Sequence[Word]) -> None:
+        """`words` in place of instruction `i`."""
+        *first, last = words
+        if first:
+            self.before[i] = first
+        self.replace[i] = last
+
+    def add(self, other: _Moves) -> None:
+        """What `other` has, too, for other instructions."""
+        self.before |= other.before
+        self.replace |= other.replace
+        self.uncovered |= other.uncovered | other.replace.keys()
 
 
 def _moves(
@@ -232,18 +262,16 @@ def _moves(
     moves = _Moves({}, {}, set())
     moved = {a.instruction: a for a in frame.accesses if a.instruction in plan.moved}
     for i, access in moved.items():
-        words = _shared_words(program, access, plan, where, address)
-        *first, last = words
-        if first:
-            moves.before[i] = first
-        moves.replace[i] = last
+        moves.put(i, _shared_words(program, access, plan, where, address))
     if len(moved) != len(frame.accesses):
-        moves.uncovered = {
-            a.instruction
-            for a in frame.accesses
-            if not a.is_store and program.code.write_scoreboard[a.instruction] == NO_SCOREBOARD
-        }
+        moves.uncovered = {a.instruction for a in frame.accesses if _is_unmarked(program, a)}
     return moves
+
+
+def _is_unmarked(program: Program, access: FrameAccess) -> bool:
+    """Whether this is a load that a later one of its kind signals for."""
+    board = program.code.write_scoreboard[access.instruction]
+    return not access.is_store and board == NO_SCOREBOARD
 
 
 def _shared_words(
@@ -296,6 +324,48 @@ def _retire_stack_pointer(program: Program, frame: Frame, moves: _Moves) -> None
             )
 
 
+def _recovered(
+    kernel: Kernel,
+    program: Program,
+    frame: Frame,
+    barred: frozenset[int],
+    options: PromoteOptions,
+) -> Promotion | None:
+    """Spills in registers that the higher count allows, and in slots what is left of them."""
+    assert options.registers is not None
+    live = liveness(program)
+    spare = spare_registers(live, options.registers - RESERVED_REGISTERS)
+    plan = plan_recovery(program, frame, barred, spare)
+    if not plan.moved:
+        return None
+    first = _Moves({}, {}, set())
+    for access in frame.accesses:
+        if access.instruction in plan.moved:
+            first.put(access.instruction, register_words(program, access, plan, spare))
+    first.uncovered = {a.instruction for a in frame.accesses if _is_unmarked(program, a)}
+    left = without(frame, plan.moved)
+    slots = plan_slots(program, left, barred, options.most_slots)
+    rest = None
+    where: SlotLayout | None = None
+    if slots.moved:
+        whole = len(slots.moved) == len(left.accesses)
+        rest = None if whole else _rest_at(program, frame)
+        if whole or rest is not None:
+            where = _layout(kernel, program, slots.slots, slots.wide, options)
+    done = _by_stack_pointer(
+        kernel, program, left, slots if where is not None else _NO_SLOTS, where, rest, first
+    )
+    homes = [(each, spare[number]) for each, number in plan.ranges]
+    gone = np.zeros(len(program), dtype=np.bool_)  # no accesses to memory any more
+    gone[list(plan.moved)] = True
+    return replace(
+        done,
+        edit=replace(done.edit, removed=gone),
+        recovered=_ranges(program, frame, homes),
+        method="recover" if where is None else "recover+promote",
+    )
+
+
 @dataclass(frozen=True)
 class _Rest:
     """What stays in local memory: a uniform register for its address, which is `base_bytes`."""
@@ -315,14 +385,23 @@ def _by_stack_pointer(
     program: Program,
     frame: Frame,
     plan: SlotPlan,
-    where: SlotLayout,
+    where: SlotLayout | None,
     rest: _Rest | None,
+    first: _Moves | None = None,
 ) -> Promotion:
-    """R1 becomes the slot address; what stays in local memory has its own in `rest`."""
-    moves = _moves(program, frame, plan, where, STACK_POINTER)
-    _retire_stack_pointer(program, frame, moves)
-    scratch = _scratch(used_registers(liveness(program)), STACK_POINTER)
-    entry = prologue(STACK_POINTER, scratch, where)
+    """R1 becomes the slot address; what stays in local memory has its own in `rest`.
+
+    `where`: None if there are no slots; R1 stays then. `first`: what else is to be done.
+    """
+    moves = _Moves({}, {}, set())
+    entry: list[Word] = []
+    if where is not None:
+        moves = _moves(program, frame, plan, where, STACK_POINTER)
+        _retire_stack_pointer(program, frame, moves)
+        scratch = _scratch(used_registers(liveness(program)), STACK_POINTER)
+        entry = prologue(STACK_POINTER, scratch, where)
+    if first is not None:
+        moves.add(first)
     if rest is not None:
         entry = with_frame_base(entry, rest.uniform, rest.base_bytes)
         for access in frame.accesses:
@@ -434,20 +513,12 @@ def _words(frame: Frame) -> set[int]:
     return {a.place_bytes + WORD_BYTES * k for a in frame.accesses for k in range(a.words)}
 
 
-def _promotion(
-    kernel: Kernel,
-    program: Program,
-    frame: Frame,
-    plan: SlotPlan,
-    where: SlotLayout,
-    edited: Edited,
-    words: Sequence[Word],
-    registers: int,
-    register_map: dict[int, int],
-) -> Promotion:
+def _ranges(
+    program: Program, frame: Frame, ranges: Sequence[tuple[FrameRange, int]]
+) -> tuple[Promoted, ...]:
     depth = loop_depth(program)
     stores = {a.instruction for a in frame.accesses if a.is_store}
-    promoted = tuple(
+    return tuple(
         Promoted(
             each.place_bytes,
             slot,
@@ -455,15 +526,29 @@ def _promotion(
             sum(i in stores for i, _ in each.words),
             max(depth[int(program.block_of[i])] for i, _ in each.words),
         )
-        for each, slot in plan.ranges
+        for each, slot in ranges
     )
+
+
+def _promotion(
+    kernel: Kernel,
+    program: Program,
+    frame: Frame,
+    plan: SlotPlan,
+    where: SlotLayout | None,
+    edited: Edited,
+    words: Sequence[Word],
+    registers: int,
+    register_map: dict[int, int],
+) -> Promotion:
+    shared_bytes = kernel.static_shared_bytes if where is None else where.shared_bytes
     removed = sum(words[int(edited.index_map[i])][0] == NOP[0] for i in frame.definitions)
     edit = KernelEdit(
         code=b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words),
         offset_map=edited.index_map * INSTRUCTION_BYTES,
         target_map=edited.label_map * INSTRUCTION_BYTES,
         registers_per_thread=registers,
-        shared_bytes=where.shared_bytes,
+        shared_bytes=None if where is None else shared_bytes,
         register_map=register_map,
         new_annotations=tuple(
             Annotation(SPILL_ANNOTATION, k * INSTRUCTION_BYTES)
@@ -481,13 +566,13 @@ def _promotion(
     return Promotion(
         edit=edit,
         registers_per_thread=registers,
-        shared_bytes=where.shared_bytes,
+        shared_bytes=shared_bytes,
         slots=plan.slots,
         demoted=(),
         rematerialised=(),
         inserted_instructions=inserted,
         method="promote",
-        promoted=promoted,
+        promoted=_ranges(program, frame, plan.ranges),
         local_accesses_left=len(frame.accesses) - len(plan.moved),
         removed_instructions=removed,
     )
