@@ -75,13 +75,17 @@ def _base_kernel(outcome: Outcome) -> Kernel:
 
 
 def _assembled(source: Source, chosen: Mapping[str, Outcome]) -> Cubin:
+    fronts = {outcome.base.front for outcome in chosen.values() if outcome.base is not None}
+    whole = source.front(fronts.pop()) if len(fronts) == 1 else None
+    if whole is None:
+        raise NotCombined("the builds are not of one PTX text")
     directives = {
         name: outcome.base.directives
         for name, outcome in chosen.items()
         if outcome.base is not None and outcome.base.directives is not None
     }
     try:
-        return Cubin.parse(source.build(directives), source.name)
+        return Cubin.parse(whole.build(directives), source.name)
     except RegdemError as error:
         raise NotCombined(error.message) from error
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import regdem
-from regdem.bases import base_builds, source_of
+from regdem.bases import FRONTS, base_builds, source_of
 from regdem.binary import Cubin
 from regdem.check import check_pair
 from regdem.cli.main import run
@@ -45,6 +45,31 @@ def test_bases_are_distinct_and_named(two: Path) -> None:
     assert by_name["cap_32"].registers_per_thread <= 32
     assert all(base.source == "nvcc" for base in bases)
     assert all([k.name for k in base.cubin().kernels] == ["gather"] for base in bases)
+
+
+def test_other_fronts_give_other_code_and_can_be_built_whole(two: Path) -> None:
+    bases = base_builds(two, "gather", threads=256, jobs=2)
+    fronts = {base.front for base in bases if base.is_built}
+    assert "misched" in fronts
+    of_default = [base for base in bases if not base.front]
+    assert not {b.code().code for b in of_default} & {b.code().code for b in bases if b.front}
+    source = source_of(two)
+    for base in bases:
+        front = source.front(base.front)
+        assert front is not None
+        assert base.directives is not None
+        whole = Cubin.parse(front.build({"gather": base.directives}))
+        assert same_code(whole.kernel("gather"), base.code())
+
+
+def test_ptx_and_refused_options_have_no_other_front(
+    two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ptx = compile_with(two, tmp_path / "two.ptx", "-ptx")
+    assert source_of(ptx).front("misched") is None
+    monkeypatch.setitem(FRONTS, "unknown", ("-Xcicc", "--no-such-option"))
+    assert source_of(two).front("unknown") is None
+    assert not [b for b in base_builds(two, "gather", threads=256) if b.front == "unknown"]
 
 
 def test_what_the_compiler_refuses_is_a_base_with_its_word(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_names_of_variants() -> None:
 
 
 def test_first_builds_need_no_kernel() -> None:
-    assert [name for name, _ in first_builds(SHAPE)] == ["default", "cap_255", "block", "pragma"]
+    assert [plan.name for plan in first_builds(SHAPE)] == ["default", "cap_255", "block", "pragma"]
 
 
 def test_refused_builds_stay_with_their_reason() -> None:
@@ -105,10 +105,10 @@ def test_caps_stand_at_cliffs_around_the_default(example_kernel: object) -> None
 
     assert isinstance(example_kernel, Kernel)
     request = Request(threads=BlockShape(256))
-    quick = [name for name, _ in capped_builds(example_kernel, 96, request, EFFORTS["quick"])]
+    quick = [p.name for p in capped_builds(example_kernel, 96, request, EFFORTS["quick"])]
     # 48 registers, itself a cliff at 256 threads; 40 is the next one down.
     assert quick == ["cap_48", "cap_40", "pragma_255", "pragma_48", "pragma_40"]
-    normal = [name for name, _ in capped_builds(example_kernel, 96, request, EFFORTS["normal"])]
+    normal = [p.name for p in capped_builds(example_kernel, 96, request, EFFORTS["normal"])]
     assert normal[:5] == ["cap_80", "cap_64", "cap_48", "cap_40", "cap_32"]
 
 
