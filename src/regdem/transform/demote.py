@@ -72,6 +72,7 @@ from regdem.transform.paper import (
     substituted,
     unreduced,
 )
+from regdem.transform.polish import polish
 from regdem.transform.recompute import copy_of, recomputable, recomputable_from_inputs
 from regdem.transform.shortage import Shortage
 from regdem.transform.slots import (
@@ -144,6 +145,7 @@ def _renumber(kernel: Kernel, program: Program, live: Liveness, limit: int) -> R
     colouring = colour(found, limit)
     if colouring.failed >= 0:
         return None
+    colouring = polish(program, found, colouring)
     return finish(kernel, Spilled(identity(program), 0, None), found, colouring, "renumber")
 
 
@@ -214,6 +216,7 @@ def _by_live_range(
             new_webs = webs(spilled.edited.program, new_live)
             colouring = shortage.fit(spilled.edited, new_webs, free, room)
             if colouring is not None:
+                colouring = polish(spilled.edited.program, new_webs, colouring)
                 return finish(kernel, spilled, new_webs, colouring, "live-range")
             tried.append("tuples did not fit")
     raise UnsupportedError(
