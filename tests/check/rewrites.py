@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from regdem.binary.info import InfoRecord
 from regdem.binary.kernel import Kernel
 from regdem.check.flow import BranchTable, flow_of
 from regdem.check.graph import build_graph
@@ -75,7 +76,8 @@ def with_field(word: Word, bit: int, width: int, value: int) -> Word:
 class Edit:
     """What becomes of one kernel: words by instruction, and insertions around instructions.
 
-    `before[i]` is executed on every way into instruction i; `after[i]` behind it only.
+    `before[i]` is executed on every way into instruction i; `after[i]` behind it only. `order` lists
+    the instructions anew; branches still lead to the same place of the list.
     """
 
     kernel: Kernel
@@ -83,6 +85,7 @@ class Edit:
     words: list[Word]
     before: dict[int, list[Word]] = field(default_factory=dict[int, list[Word]])
     after: dict[int, list[Word]] = field(default_factory=dict[int, list[Word]])
+    order: list[int] = field(default_factory=list[int])
 
     @staticmethod
     def of(kernel: Kernel) -> Edit:
@@ -101,12 +104,12 @@ class Edit:
         moves = return_addresses(self.view, build_graph(flow), {}).call_of
         out: list[Word] = []
         entry: list[int] = []
-        place: list[int] = []
-        for i, word in enumerate(self.words):
+        place = [0] * len(self.words)
+        for i in self.order or range(len(self.words)):
             entry.append(len(out))
             out.extend(self.before.get(i, ()))
-            place.append(len(out))
-            out.append(word)
+            place[i] = len(out)
+            out.append(self.words[i])
             out.extend(self.after.get(i, ()))
         for i in range(len(self.words)):
             target = self.view.target[i]
@@ -117,7 +120,15 @@ class Edit:
             if i in moves:
                 address = 16 * entry[moves[i] + 1]
                 out[place[i]] = with_field(out[place[i]], 32, 32, address)
-        functions = tuple(replace(f, offset=16 * entry[f.offset // 16]) for f in kernel.functions)
+        entry.append(len(out))
+        functions = tuple(
+            replace(
+                f,
+                offset=16 * entry[f.offset // 16],
+                size=16 * (entry[(f.offset + f.size) // 16] - entry[f.offset // 16]),
+            )
+            for f in kernel.functions
+        )
         moved_tables = tuple(
             replace(
                 t,
@@ -132,8 +143,53 @@ class Edit:
             code=code,
             functions=functions,
             branch_tables=moved_tables,
+            constant2=_moved_table(kernel, entry),
+            info=self._moved_info(place, entry),
             **changes,  # type: ignore[arg-type]
         )
+
+    def _moved_info(self, place: list[int], entry: list[int]) -> tuple[InfoRecord, ...]:
+        """The records, attribute by attribute, for code that went to `place`."""
+        moved: list[InfoRecord] = []
+        listed = [w for r in self.kernel.info if r.attribute == 0x28 for w in r.words]
+        for record in self.kernel.info:
+            words = list(record.words)
+            if record.attribute in (0x1C, 0x1D, 0x28, 0x31):
+                words = [16 * place[w // 16] for w in words]
+            elif record.attribute in (0x44, 0x55):
+                at = int(record.attribute == 0x55)
+                words[at::2] = [16 * place[w // 16] for w in words[at::2]]
+            elif record.attribute == 0x29:
+                words = [self._mask(w, o // 16) for w, o in zip(words, listed, strict=True)]
+            elif record.attribute == 0x34:
+                at = 0
+                while at < len(words):
+                    end = at + 3 + words[at + 2]
+                    words[at] = 16 * place[words[at] // 16]
+                    words[at + 3 : end] = [16 * entry[w // 16] for w in words[at + 3 : end]]
+                    at = end
+            else:
+                moved.append(record)
+                continue
+            moved.append(replace(record, payload=struct.pack(f"<{len(words)}I", *words)))
+        return tuple(moved)
+
+    def _mask(self, word: int, i: int) -> int:
+        """The mask register of a cooperative instruction, as its word has it now."""
+        for row in self.view.rows[i]:
+            if row.file == 0 and row.reads and row.first == word & 0xFF and word >> 8 == 0x050000:
+                low, high = self.words[i]
+                return word & ~0xFF | ((low | high << 64) >> row.bit) & 0xFF
+        return word
+
+
+def _moved_table(kernel: Kernel, entry: list[int]) -> bytes:
+    content = bytearray(kernel.constant2)
+    for table in kernel.branch_tables:
+        assert table.table_offset is not None
+        targets = [16 * entry[target // 16] for target in table.targets]
+        struct.pack_into(f"<{len(targets)}I", content, table.table_offset, *targets)
+    return bytes(content)
 
 
 def _retarget(word: Word, value: int) -> Word:

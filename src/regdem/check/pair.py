@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from regdem.binary.kernel import Kernel
 from regdem.check.align import Alignment, Side, align
+from regdem.check.attributes import KINDS as ATTRIBUTE_KINDS
+from regdem.check.attributes import Moved, attribute_findings
 from regdem.check.dataflow import DataflowCheck, Programs, may_be_dropped, may_be_inserted
 from regdem.check.expressions import BlockShape, Expressions
 from regdem.check.findings import Check, Finding, Verdict, verdict_of
@@ -22,8 +24,10 @@ from regdem.check.graph import Graph, StepFlow, build_graph
 from regdem.check.hazards import hazard_findings
 from regdem.check.layout import NAMING_SIZE, WINDOW_START, LayoutInput, check_layout, shapes_of
 from regdem.check.locals import frame_words, key_at, located, private_words
+from regdem.check.matching import Text
 from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.product import Product, build_product
+from regdem.check.reorder import Reordered, in_order, reorder
 from regdem.check.returns import ReturnAddresses, return_addresses
 from regdem.check.slots import SharedAccess, SlotMap, shared_accesses, slot_accesses
 from regdem.check.uniform import keeps_in, new_registers, reads_new, uniform_findings
@@ -92,6 +96,8 @@ def check_pair(
             dynamic,
         )
     )
+    layout += [finding for finding in flow_findings if finding.kind in ATTRIBUTE_KINDS]
+    flow_findings = [f for f in flow_findings if f.kind not in ATTRIBUTE_KINDS]
     results: dict[Check, Iterable[Finding]] = {"dataflow": flow_findings, "layout": layout}
     if hazards:
         found = hazard_findings(second.view, second.graph)
@@ -179,52 +185,129 @@ def _check_dataflow(
     first: Program, second: Program, slots: SlotMap, returns: _Returns
 ) -> tuple[list[Finding], list[tuple[int, int]]]:
     """Findings, and the matched instructions. Any matching that is proved will do."""
-    findings, pairs = _prove(first, second, slots, returns, late_entry=False)
-    if findings and pairs:
-        again, others = _prove(first, second, slots, returns, late_entry=True)
+    texts = _texts(first, second, slots, returns)
+    findings, pairs = _prove(first, second, returns, texts, late_entry=False)
+    if not findings:
+        return findings, pairs
+    if pairs:
+        again, others = _prove(first, second, returns, texts, late_entry=True)
         if not again:
             return again, others
+    attempt = _prove_reordered(first, second, returns, texts)
+    if attempt is not None and (not attempt[0] or not pairs):
+        return attempt
     return findings, pairs
 
 
-def _prove(
-    first: Program, second: Program, slots: SlotMap, returns: _Returns, *, late_entry: bool
-) -> tuple[list[Finding], list[tuple[int, int]]]:
-    private = _promoted(first, second)
+@dataclass(frozen=True)
+class _Texts:
+    """Both programs as they are matched, and what was found out for it.
+
+    `new` are the uniform registers that the rewritten program took into use, `located` the
+    original's accesses to the frame that have partners with an equal address.
+    """
+
+    first: Text
+    second: Text
+    new: frozenset[int]
+    located: frozenset[int]
+
+
+def _texts(first: Program, second: Program, slots: SlotMap, returns: _Returns) -> _Texts:
+    promoted = _promoted(first, second)
     new = new_registers(first.view, second.view)
     places = located(*(frame_words(each.view, each.graph) for each in (first, second)))
-    alignment = align(
-        Side(
+    return _Texts(
+        Text(
             first.view,
             _keys(first, returns[0], {}, places[0]),
-            _anchors_of_original(first, returns[0], private),
+            _anchors_of_original(first, returns[0], promoted),
+            private_words(first.view, first.graph),
         ),
-        Side(
+        Text(
             second.view,
             _keys(second, returns[1], slots.words, places[1], new),
-            _anchors_of_rewritten(second, returns[1], slots, new, local_may_go=bool(private)),
+            _anchors_of_rewritten(second, returns[1], slots, new, local_may_go=bool(promoted)),
+            {j: tuple(_slot_place(s) for s in words) for j, words in slots.words.items()},
         ),
-        late_entry=late_entry,
+        new,
+        frozenset(places[0]),
     )
+
+
+def _prove(
+    first: Program, second: Program, returns: _Returns, texts: _Texts, *, late_entry: bool
+) -> tuple[list[Finding], list[tuple[int, int]]]:
+    """The proof for instructions in the original's order."""
+    sides = (Side(each.view, each.keys, each.fixed) for each in (texts.first, texts.second))
+    alignment = align(*sides, late_entry=late_entry)
     findings = _unmatched(first, second, alignment)
     if findings:
         return findings, []
-    findings = _check_pairs(first, second, returns, alignment.pairs)
-    product, unequal = build_product(
-        first.view, first.flow, second.view, second.flow, alignment.pairs
+    return _prove_matched(first, second, returns, texts, in_order(first.view, alignment.pairs))
+
+
+def _prove_reordered(
+    first: Program, second: Program, returns: _Returns, texts: _Texts
+) -> tuple[list[Finding], list[tuple[int, int]]] | None:
+    """The proof for instructions in any order between fences; None where the fences differ."""
+    moved = {function.name: function.offset // 16 for function in second.kernel.functions}
+    symbols = [
+        (function.offset // 16, moved[function.name])
+        for function in first.kernel.functions
+        if function.name in moved
+    ]
+    order = reorder(texts.first, first.flow, texts.second, second.flow, symbols)
+    if order is None:
+        return None
+    pairs = order.pairs_of_instructions()
+    matched = {i for i, _ in pairs}, {j for _, j in pairs}
+    lost, extra = (
+        [i for i, fixed in enumerate(text.fixed) if fixed and i not in own]
+        for text, own in zip((texts.first, texts.second), matched, strict=True)
     )
+    findings = _unmatched(first, second, Alignment(pairs, lost, extra))
+    partner = dict(pairs)
+    findings += [
+        Finding(
+            "illegal_order",
+            second.kernel.name,
+            16 * partner.get(passed.late, -1) if passed.late in partner else -1,
+            f"{first.view.name[passed.late]} comes before what was {first.view.name[passed.early]} "
+            f"at 0x{16 * passed.early:x} of the original: {passed.why}",
+        )
+        for passed in order.passed
+    ]
+    if findings:
+        return findings, pairs
+    return _prove_matched(first, second, returns, texts, order)
+
+
+def _prove_matched(
+    first: Program, second: Program, returns: _Returns, texts: _Texts, order: Reordered
+) -> tuple[list[Finding], list[tuple[int, int]]]:
+    """The proof over matched instructions; `order` is what the original is run in."""
+    place = order.place
+    moves = ReturnAddresses({place[i]: call for i, call in returns[0].call_of.items()})
+    findings = _check_pairs(order.view, second, (moves, returns[1]), order.pairs)
+    product, unequal = build_product(order.view, first.flow, second.view, second.flow, order.pairs)
     findings += unequal
     if product is None or findings:
         return findings, []
-    findings += _check_functions(first, second, product)
-    findings += _check_uniform(first, second, product, new, places[0])
-    words = {j: tuple(_slot_place(s) for s in words) for j, words in slots.words.items()}
+    findings += _check_functions(first, second, product, order)
+    steps = [(order.origin[i] if i >= 0 else -1, j) for i, j in product.steps]
+    findings += attribute_findings(
+        Moved(first.kernel, second.kernel, first.view, second.view, steps, order.inside)
+    )
+    located = frozenset(place[i] for i in texts.located)
+    findings += _check_uniform(order.view, second, product, texts.new, located)
+    words = dict(texts.second.words)
     inserted = frozenset(j for i, j in product.steps if i < 0)
-    findings += uniform_findings(second.view, second.graph, words, new, inserted)
-    private = private_words(first.view, first.graph)
-    programs = Programs(first.view, second.view, private, words, product, frozenset(places[0]))
+    findings += uniform_findings(second.view, second.graph, words, texts.new, inserted)
+    private = {place[i]: reached for i, reached in texts.first.words.items()}
+    programs = Programs(order.view, second.view, private, words, product, located, order.commits)
     findings += DataflowCheck(programs).findings()
-    return findings, alignment.pairs
+    return findings, order.pairs_of_instructions()
 
 
 def _new_hazards(
@@ -351,7 +434,7 @@ def _unmatched(first: Program, second: Program, alignment: Alignment) -> list[Fi
 
 
 def _check_pairs(
-    first: Program, second: Program, returns: _Returns, pairs: list[tuple[int, int]]
+    original: CodeView, second: Program, returns: _Returns, pairs: list[tuple[int, int]]
 ) -> list[Finding]:
     """Return addresses and section-relative displacements of matched instructions."""
     name = second.kernel.name
@@ -362,20 +445,23 @@ def _check_pairs(
         if call is not None and partner.get(call) != returns[1].call_of.get(j):
             message = "the return address is not that of the corresponding call"
             findings.append(Finding("return_address", name, 16 * j, message))
-        if first.view.control[i] not in ("return", "indirect"):
+        if original.control[i] not in ("return", "indirect"):
             continue
-        if first.view.target[i] != 0 or second.view.target[j] != 0:
+        if original.target[i] != 0 or second.view.target[j] != 0:
             message = f"{second.view.name[j]} is not relative to the start of the section"
             findings.append(Finding("displacement", name, 16 * j, message))
     return findings
 
 
-def _check_functions(first: Program, second: Program, product: Product) -> list[Finding]:
+def _check_functions(
+    first: Program, second: Program, product: Product, order: Reordered
+) -> list[Finding]:
     """Every function symbol must have moved with its code."""
     cuts: set[tuple[int, int]] = set()
     i = j = 0
     for a, b in product.steps:
-        cuts.add((i, j))
+        if i not in order.inside:
+            cuts.add((i, j))
         i += a >= 0
         j += b >= 0
     moved = {function.name: function.offset // 16 for function in second.kernel.functions}
@@ -387,11 +473,11 @@ def _check_functions(first: Program, second: Program, product: Product) -> list[
 
 
 def _check_uniform(
-    first: Program,
+    original: CodeView,
     second: Program,
     product: Product,
     new: frozenset[int],
-    places: dict[int, int],
+    places: frozenset[int],
 ) -> list[Finding]:
     """Uniform registers belong to the warp, not to the thread that takes a path.
 
@@ -414,7 +500,7 @@ def _check_uniform(
             and i not in places
             and any(
                 a.first != b.first and a.file in (1, 3)
-                for a, b in zip(first.view.rows[i], view.rows[j], strict=True)
+                for a, b in zip(original.rows[i], view.rows[j], strict=True)
             )
         ):
             message = f"{view.name[j]} names another uniform register than the original"
