@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ def _portable(command: tuple[str, ...], out: Path) -> str:
 def _cache_key(spec: KernelSpec, how: Build) -> str:
     """Everything a build depends on."""
     digest = hashlib.sha256((KERNELS / spec.source).read_bytes())
-    facts = (how.name, spec.kernel, spec.block, spec.nvcc_flags, ARCH, nvcc_version())
+    flags = (*spec.nvcc_flags, *how.front_options)
+    facts = (how.name, spec.kernel, spec.block, flags, ARCH, nvcc_version())
     if how.cap is not None and is_bounded(spec):
         facts = (*facts, "cap as a directive")
     digest.update(repr(facts).encode())
@@ -115,7 +116,8 @@ def _ptx_of(spec: KernelSpec, how: Build, out: Path) -> tuple[str | None, Outcom
     if source.suffix == ".ptx":
         return source.read_text(), None
     ptx = out / f"{spec.name}.{how.name}.base.ptx"
-    done = call(compile_command(source, ptx, kind="ptx", cap=None, flags=spec.nvcc_flags))
+    flags = (*spec.nvcc_flags, *how.front_options)
+    done = call(compile_command(source, ptx, kind="ptx", cap=None, flags=flags))
     text = ptx.read_text() if done.ok else None
     ptx.unlink(missing_ok=True)
     return text, done
@@ -133,6 +135,8 @@ def compile_build(spec: KernelSpec, how: Build, out: Path) -> Built:
     commands: tuple[str, ...] = ()
     seconds = 0.0
     as_directive = how.cap is not None and is_bounded(spec)
+    if source.suffix == ".ptx" and how.front:
+        return Built(None, None, (), "PTX has no front end")
     if source.suffix == ".ptx" or how.pragma or as_directive:
         text, first = _ptx_of(spec, how, out)
         if first is not None:
@@ -150,9 +154,8 @@ def compile_build(spec: KernelSpec, how: Build, out: Path) -> Built:
         done = call(ptxas_command(ptx, target))
         ptx.unlink()
     else:
-        done = call(
-            compile_command(source, target, kind="cubin", cap=how.cap, flags=spec.nvcc_flags)
-        )
+        flags = (*spec.nvcc_flags, *how.front_options)
+        done = call(compile_command(source, target, kind="cubin", cap=how.cap, flags=flags))
     commands = (*commands, _portable(done.command, out))
     seconds += done.seconds
     if not done.ok or not target.exists():
@@ -292,7 +295,8 @@ def prepare_kernel(
     widest = build(spec, Build(255), out)
     cliffs, variants = plan(spec, default, widest)
     variants = [v for v in variants if v is DEFAULT or re.search(wanted, v.name)]
-    hows = list(dict.fromkeys([DEFAULT.build, Build(255), *(v.build for v in variants)]))
+    plain = [replace(v.build, front="") for v in variants]
+    hows = list(dict.fromkeys([DEFAULT.build, Build(255), *plain, *(v.build for v in variants)]))
     record: Record = {
         "name": spec.name,
         "kernel": spec.kernel,
@@ -331,13 +335,21 @@ def prepare_kernel(
 
 
 def _is_repeated(variant: Variant, builds: dict[Build, Built]) -> bool:
-    """Whether a rewrite starts from the same machine code as the default's or has none to start."""
+    """Whether a variant starts from machine code that another build stands for, or from none.
+
+    Builds of NVIDIA's own levers are always measured; another front's, where they differ.
+    """
+    path = builds[variant.build].path
+    plain = replace(variant.build, front="")
+    if variant.build.front and (path is None or _same_file(path, builds[plain].path)):
+        return True
     if variant.rewrite is None or variant.build == DEFAULT.build:
         return False
-    base, default = builds[variant.build].path, builds[DEFAULT.build].path
-    if base is None or default is None:
-        return True
-    return base.read_bytes() == default.read_bytes()
+    return path is None or _same_file(path, builds[DEFAULT.build].path)
+
+
+def _same_file(a: Path, b: Path | None) -> bool:
+    return b is not None and a.read_bytes() == b.read_bytes()
 
 
 def _earlier(out: Path) -> dict[str, Record]:

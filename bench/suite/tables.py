@@ -17,9 +17,10 @@ Record = dict[str, Any]
 
 GROUPS: dict[str, frozenset[str]] = {
     "best_nvidia": frozenset({"default", "nvidia"}),
+    "best_front": frozenset({"default", "front"}),
     "best_binary_only": frozenset({"default", "binary"}),
     "best_ours": frozenset({"default", "binary", "ours"}),
-    "best_measured": frozenset({"default", "nvidia", "binary", "ours"}),
+    "best_measured": frozenset({"default", "nvidia", "front", "binary", "ours"}),
 }
 """Per kernel the best measured of the default and those families."""
 BLIND = ("optimize", "optimize_source")
@@ -156,12 +157,13 @@ def summary(store: Store, run: int) -> Record:
     limited = [each for each in kernels.values() if is_limited(each[0])]
     for label, families in GROUPS.items():
         means[label] = geometric_mean(_bests(limited, families))
-    over: list[float] = []
-    for each in limited:
-        any_best, nvidia = (best_of(each, GROUPS[g]) for g in ("best_measured", "best_nvidia"))
-        if any_best is not None and nvidia is not None:
-            over.append(any_best["speedup"] / nvidia["speedup"])
-    means["best_measured_over_best_nvidia"] = geometric_mean(over)
+    levers = GROUPS["best_nvidia"]
+    for label, against in (("nvidia", levers), ("compiler", levers | GROUPS["best_front"])):
+        bests = [
+            (best_of(each, GROUPS["best_measured"]), best_of(each, against)) for each in limited
+        ]
+        over = [best["speedup"] / other["speedup"] for best, other in bests if best and other]
+        means[f"best_measured_over_best_{label}"] = geometric_mean(over)
     blind = {
         name: [
             1.0 if row["sha256"] == each[0]["sha256"] else row["speedup"]

@@ -10,22 +10,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from regdem.bases import FRONTS
+
 Verb = Literal["demote", "promote", "optimize"]
-Family = Literal["default", "nvidia", "binary", "ours", "blind"]
+Family = Literal["default", "nvidia", "front", "binary", "ours", "blind"]
 
 
 @dataclass(frozen=True)
 class Build:
-    """A compilation: nvcc's defaults, a register cap, NVIDIA's shared-memory spilling pragma."""
+    """A compilation: nvcc's defaults, a register cap, NVIDIA's shared-memory spilling pragma.
+
+    `front`: further options of the front end, a key of `regdem.bases.FRONTS`.
+    """
 
     cap: int | None = None
     pragma: bool = False
+    front: str = ""
 
     @property
     def name(self) -> str:
-        if self.cap is None:
-            return "pragma" if self.pragma else "default"
-        return f"{'pragma' if self.pragma else 'cap'}_{self.cap}"
+        """As `regdem optimize` calls it."""
+        limit = "" if self.cap is None else f"_{self.cap}"
+        how = "pragma" if self.pragma else "cap" if limit else ""
+        words = [word for word in (self.front, how + limit) if word]
+        return "_".join(words) or "default"
+
+    @property
+    def front_options(self) -> tuple[str, ...]:
+        return FRONTS[self.front] if self.front else ()
 
 
 @dataclass(frozen=True)
@@ -42,9 +54,10 @@ class Rewrite:
 class Variant:
     """`name` is unique within a kernel; `family` groups variants in the tables.
 
-    Families: "default"; "nvidia" (compiler levers, need source or PTX); "binary" (ours, on the
-    default build: needs no source); "ours" (ours on any build); "blind" (what `optimize` chose from
-    the source: a build of the compiler or a rewrite of one).
+    Families: "default"; "nvidia" (compiler levers, need source or PTX); "front" (the compiler with
+    the undocumented options that `optimize` tries beside them); "binary" (ours, on the default
+    build: needs no source); "ours" (ours on any build); "blind" (what `optimize` chose from the
+    source: a build of the compiler or a rewrite of one).
     """
 
     name: str
@@ -72,7 +85,7 @@ MOST_CLIFFS = 3
 
 
 def _nvidia(build: Build) -> Variant:
-    return Variant(build.name, "nvidia", build)
+    return Variant(build.name, "front" if build.front else "nvidia", build)
 
 
 def _demoted(build: Build, target: int) -> Variant:
@@ -156,4 +169,22 @@ def suite_variants(facts: Facts) -> list[Variant]:
             ]
         if rank == 0:
             variants += _paper(target)
+    for front in FRONTS:
+        variants += _of_front(front, below)
     return variants
+
+
+def _of_front(front: str, below: Sequence[int]) -> Iterable[Variant]:
+    """Builds of another front without a cap and at the next cliff, and ours on them."""
+    for build in (Build(front=front), Build(255, front=front)):
+        yield _nvidia(build)
+        yield _promoted(build)
+        for target in below[:1]:
+            yield _demoted(build, target)
+    yield _nvidia(Build(pragma=True, front=front))
+    yield _promoted(Build(pragma=True, front=front))
+    for target in below[:1]:
+        yield _nvidia(Build(target, front=front))
+        yield _promoted(Build(target, front=front))
+        yield _nvidia(Build(target, pragma=True, front=front))
+        yield _promoted(Build(target, pragma=True, front=front))
