@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -83,6 +84,7 @@ from regdem.transform.slots import (
     prologue,
 )
 from regdem.transform.spill import Access, hoist, insertions, place, sink
+from regdem.transform.uniform import free_uniform_registers, uniform_webs
 
 _ROUNDS = 20
 """Times that a choice is made again with what colouring showed."""
@@ -167,12 +169,13 @@ def _by_live_range(
     if options.rematerialise:
         ways = recomputable_from_inputs(program, live, found)
         ways |= recomputable(program, found, pairs=True)
+    shared = _shared(program, found) if options.uniform else set[int]()
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
     tried: list[str] = []
     target = limit - 1  # one holds the slots' address
-    for values in _value_sets(program, found, ways):
+    for values in _value_sets(program, found, ways, shared):
         shortage = Shortage(len(program), limit)
         for _ in range(_ROUNDS):
             crowd = pressure + shortage.lost
@@ -227,26 +230,36 @@ def _by_live_range(
     )
 
 
-def _value_sets(program: Program, found: Webs, ways: dict[int, int]) -> Iterator[list[Value]]:
+def _shared(program: Program, found: Webs) -> set[int]:
+    """The webs that may go to uniform registers: no more than there are, the least read first."""
+    room = len(free_uniform_registers(program))
+    webs_of = uniform_webs(program, found)
+    return set(sorted(webs_of, key=lambda w: (len(found.webs[w].reads), w))[:room])
+
+
+def _value_sets(
+    program: Program, found: Webs, ways: dict[int, int], shared: set[int]
+) -> Iterator[list[Value]]:
     """What may leave, best first: 64-bit values as one, halves alone, with loads under way."""
     for early in (False, True):
         for pairs in (True, False):
-            values = values_of(program, found, ways, pairs=pairs)
+            values = values_of(program, found, ways, pairs=pairs, uniform=shared)
             if early:
-                values += [replace(v, early=True) for v in values if v.definition is None]
+                values += [replace(v, early=True) for v in values if v.takes_slot]
             yield values
 
 
 @dataclass(frozen=True)
 class _Item:
     """A value to move: its accesses, web, first slot (-1: none), the instruction to repeat instead
-    of loading, and where it may be away."""
+    of loading, where it may be away, and the uniform registers it goes to."""
 
     access: Access
     web: int
     slot: int
     definition: int | None
     away: list[bool]
+    uniform: tuple[int, ...] = ()
 
 
 def _slots(
@@ -269,6 +282,7 @@ def _spill(
     options: DemoteOptions,
 ) -> Spilled:
     slot_of, slots = shared
+    free = iter(free_uniform_registers(program))
     items = [
         _Item(
             choice.value.access(),
@@ -276,6 +290,9 @@ def _spill(
             slot_of.get(choice.value.webs[0].index, -1),
             choice.value.definition,
             choice.away.tolist(),
+            tuple(islice(free, choice.value.words))
+            if choice.value.definition is None and choice.value.uniform
+            else (),
         )
         for choice in chosen
     ]
@@ -302,7 +319,7 @@ def _insert(
     where: SlotLayout | None = None
     address, *scratch = _free_registers(live)
     depth = loop_depth(program)
-    wide = any(item.access.words > 1 and item.definition is None for item in items)
+    wide = any(item.access.words > 1 and item.slot >= 0 for item in items)
     if slots:
         where = layout(
             slots,
@@ -332,6 +349,17 @@ def _insert(
         if item.definition is not None:
             copy = copy_of(program, item.definition)
             loads, stores = insertions(program, placement, copy, None, before, after)
+        elif item.uniform:
+            loads = stores = 0
+            for register, ur in enumerate(item.uniform, value.register):
+
+                def keep(guard: encode.Guard, register: int = register, ur: int = ur) -> Word:
+                    assert guard == encode.ALWAYS
+                    return encode.to_uniform(ur, register)
+
+                copy = encode.from_uniform(register, ur)
+                some = insertions(program, placement, copy, keep, before, after)
+                loads, stores = loads + some[0], stores + some[1]
         else:
             assert where is not None
             at = where.offset(item.slot)
@@ -345,7 +373,10 @@ def _insert(
         entry = Demoted(
             value.register, item.web, item.slot, loads, stores, deepest, value.words, value.early
         )
-        (result.rematerialised if item.definition is not None else result.demoted).append(entry)
+        if item.definition is not None:
+            result.rematerialised.append(entry)
+        else:
+            (result.uniform if item.uniform else result.demoted).append(entry)
     if where is not None:
         words = prologue(address, scratch, where)
         before[0] = words + before.get(0, [])

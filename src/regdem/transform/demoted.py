@@ -22,8 +22,9 @@ class DemoteOptions:
     """What to reach and how.
 
     `registers`: registers per thread to reach. `threads`: threads per block of the launch.
-    `most_slots`: slots per thread that fit at the target occupancy. `paper_passes`: of the paper's
-    orders (`transform/paper.py`).
+    `most_slots`: slots per thread that fit at the target occupancy. `uniform`: values that a block
+    shares may go to uniform registers. `paper_passes`: of the paper's orders
+    (`transform/paper.py`).
     """
 
     registers: int
@@ -31,12 +32,13 @@ class DemoteOptions:
     most_slots: int
     order: str = "live-range"
     rematerialise: bool = True
+    uniform: bool = True
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
 @dataclass(frozen=True)
 class Demoted:
-    """One value that was moved: original register, slot (-1 if recomputed), accesses inserted.
+    """One value that was moved: original register, slot (-1 if it has none), accesses inserted.
 
     `words`: 2 for a 64-bit value, moved by 64-bit accesses. `early`: stored while still under way.
     """
@@ -63,6 +65,8 @@ class Rewrite:
     rematerialised: tuple[Demoted, ...]
     inserted_instructions: int
     method: str
+    uniform: tuple[Demoted, ...] = ()
+    """Values kept in uniform registers."""
 
 
 @dataclass
@@ -74,6 +78,7 @@ class Spilled:
     where: SlotLayout | None
     demoted: list[Demoted] = field(default_factory=lambda: list[Demoted]())
     rematerialised: list[Demoted] = field(default_factory=lambda: list[Demoted]())
+    uniform: list[Demoted] = field(default_factory=lambda: list[Demoted]())
 
 
 def program_of(kernel: Kernel) -> Program:

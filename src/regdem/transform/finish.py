@@ -65,7 +65,7 @@ def finish(
     count = sum(1 for o, w in zip(origin, words, strict=True) if o < 0 and w[0] != NOP[0])
     return Rewrite(
         edit, registers, shared, spilled.slots, tuple(spilled.demoted),
-        tuple(spilled.rematerialised), count, method,
+        tuple(spilled.rematerialised), count, method, tuple(spilled.uniform),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ are a second choice of the caller: candidates with and without are made separate
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,19 +57,25 @@ _SHORT_COST = 2.0
 class Value:
     """What moves as one: a web, or the webs of both halves of a 64-bit value.
 
-    `definition`: the instruction to repeat instead of loading, or None. `early`: see
-    `transform/spill.py`.
+    `definition`: the instruction to repeat instead of loading, or None. `uniform`: without one, it
+    goes to uniform registers instead of a slot. `early`: see `transform/spill.py`.
     """
 
     webs: tuple[Web, ...]
     occupied: NDArray[np.bool_]
     definition: int | None
     early: bool = False
+    uniform: bool = False
 
     @property
     def words(self) -> int:
         """Registers it takes."""
         return len(self.webs)
+
+    @property
+    def takes_slot(self) -> bool:
+        """Whether leaving needs shared memory."""
+        return self.definition is None and not self.uniform
 
     @property
     def points(self) -> int:
@@ -111,9 +117,17 @@ class Choice:
 
 
 def values_of(
-    program: Program, webs: Webs, recomputable: dict[int, int], *, pairs: bool = True
+    program: Program,
+    webs: Webs,
+    recomputable: dict[int, int],
+    *,
+    pairs: bool = True,
+    uniform: Collection[int] = (),
 ) -> list[Value]:
-    """The values that may leave: webs, joined to pairs where both halves go together."""
+    """The values that may leave: webs, joined to pairs where both halves go together.
+
+    `uniform`: the webs that may go to uniform registers.
+    """
     n = len(program)
     pair_of = _pairs(webs) if pairs else {}
     result: list[Value] = []
@@ -126,12 +140,14 @@ def values_of(
         low = recomputable.get(web.index)
         if partner is None:
             alone = low is not None and words_of(program, low) == 1
-            result.append(Value((web,), occupied, low if alone else None))
+            shared = web.index in uniform
+            result.append(Value((web,), occupied, low if alone else None, uniform=shared))
             continue
         done.add(partner.index)
         both = occupied | occupied_instructions(partner, n)
         together = low is not None and low == recomputable.get(partner.index)
-        result.append(Value((web, partner), both, low if together else None))
+        shared = web.index in uniform and partner.index in uniform
+        result.append(Value((web, partner), both, low if together else None, uniform=shared))
     return result
 
 
@@ -245,7 +261,7 @@ def _gaps_of_value(
     members: dict[int, list[int]] = {}
     for k in range(len(runs)):
         members.setdefault(find(k), []).append(k)
-    per_load = LOAD_COST if value.definition is None else RECOMPUTE_COST
+    per_load = LOAD_COST if value.takes_slot else RECOMPUTE_COST
     found: list[Gap] = []
     for ks in members.values():
         places = np.concatenate([np.arange(*runs[k]) for k in ks])
@@ -286,7 +302,7 @@ def out_of_reach(
         first = value.webs[0].index
         idle.setdefault(first, []).append(gap.places)
         words[first] = value.words
-        if value.definition is not None:
+        if not value.takes_slot:
             again.add(first)
     reach = np.zeros(len(excess), dtype=np.int32)
     free = np.zeros(len(excess), dtype=np.int32)
@@ -337,7 +353,7 @@ def choose_gaps(
             first = value.webs[0].index
             if is_taken[k] or owner[first] not in (-1, number):
                 continue
-            needed = 0 if number in started or value.definition is not None else value.words
+            needed = 0 if number in started or not value.takes_slot else value.words
             if slots + needed > most_slots:
                 continue
             now = score(k)
@@ -357,7 +373,7 @@ def choose_gaps(
         excess[gap.places] = np.maximum(current[gap.places] - target, 0)
         if number not in started:
             started.add(number)
-            slots += 0 if value.definition is not None else value.words
+            slots += value.words if value.takes_slot else 0
             for other in by_value[number]:
                 if not is_taken[other] and (again := score(other)) > 0:
                     heapq.heappush(heap, (-again, other))
@@ -420,7 +436,7 @@ def share_slots(
     stored = [
         (c.value, c.value.points if points_of is None else points_of(c))
         for c in chosen
-        if c.value.definition is None
+        if c.value.takes_slot
     ]
     stored.sort(key=lambda s: (-s[0].words, s[1] & -s[1], s[0].webs[0].index))
     for value, points in stored:
