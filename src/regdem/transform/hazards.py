@@ -121,8 +121,9 @@ class _Repair:
         self.program = program
         self.inserted = inserted
         all_defs = def_masks(code)
-        self.uses = [m & _GPR for m in use_masks(code)]
-        self.defs = [m & _GPR for m in all_defs]
+        own = _GPR | _taken_into_use(all_defs, inserted)
+        self.uses = [m & own for m in use_masks(code)]
+        self.defs = [m & own for m in all_defs]
         self.other_defs = [bool(m & ~_GPR) for m in all_defs]
         forms = code.table.forms
         self.name = [forms[f].name for f in code.form_indices]
@@ -423,6 +424,17 @@ class _Repair:
                     for k in (c.write_scoreboard, c.read_scoreboard)
                 ):
                     self.control[i] = replace(c, stall=2)
+
+
+def _taken_into_use(defs: Sequence[int], inserted: Sequence[bool]) -> int:
+    """Uniform registers that inserted instructions write and the original ones do not."""
+    new = old = 0
+    for mask, is_new in zip(defs, inserted, strict=True):
+        if is_new:
+            new |= mask
+        else:
+            old |= mask
+    return new & ~old & FILE_MASK[RegisterFile.UGPR]
 
 
 def _counted_scoreboards(program: Program) -> int:
