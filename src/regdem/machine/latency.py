@@ -130,6 +130,14 @@ class LatencyTable:
             cycles = self._known[key] = ask(producer, consumer, role)
         return cycles
 
+    def arrival(self, name: str, *, variable: bool = False) -> int:
+        """Cycles after issue at which the results of "class:NAME" land, for the order of writes.
+
+        Of fixed latency what is known, or the most that is assumed; else the least.
+        """
+        unknown = VARIABLE_LEAST_CYCLES if variable else NEVER_SEEN_CYCLES
+        return unknown if variable else self._latency_of(name, unknown)
+
     def _required_read(self, producer: str, consumer: str, role: str) -> int:
         last: _Evidence | None = None
         fewest = 1 << 30  # that ptxas was seen to leave in exactly these or their classes

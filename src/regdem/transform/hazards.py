@@ -32,6 +32,7 @@ from regdem.analysis.bits import FILE_MASK, def_masks, members, use_masks
 from regdem.errors import UnsupportedError
 from regdem.isa.control import MAX_STALL, SCOREBOARDS, get_control, set_control
 from regdem.isa.decoded import RegisterFile
+from regdem.machine.latency import latency_table
 from regdem.program.edit import Word
 from regdem.program.program import Program
 from regdem.transform.scoreboards import Event, assign
@@ -45,7 +46,6 @@ _STORE_DATA_CYCLES = {
     "alu": 5, "fma": 5, "imad": 5, "imad_wide": 6, "half": 6, "half_mma": 8, "fp64": 8,
 }  # fmt: skip
 """The same for the data of a store to shared memory (least seen: 5 and, of double words, 7)."""
-_WRITE_ORDER_SLACK = 4
 _CS2R_ORDER_SLACK = 18
 """Between two CS2R, which take equally long: 8 cycles are enough."""
 _MULTI_PASS_READ_CYCLES = 10
@@ -80,11 +80,12 @@ class _State:
     ready: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     busy_reads: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     storable: dict[int, int] = field(default_factory=lambda: dict[int, int]())
+    landing: dict[int, int] = field(default_factory=lambda: dict[int, int]())
 
     def copy(self) -> _State:
         return _State(
             self.pending, self.inserted, self.cs2r, dict(self.ready), dict(self.busy_reads),
-            dict(self.storable),
+            dict(self.storable), dict(self.landing),
         )  # fmt: skip
 
     def pass_cycles(self, cycles: int) -> None:
@@ -92,6 +93,7 @@ class _State:
         self.ready = {r: t - cycles for r, t in self.ready.items() if t > cycles}
         self.busy_reads = {r: t - cycles for r, t in self.busy_reads.items() if t > cycles}
         self.storable = {r: t - cycles for r, t in self.storable.items() if t > cycles}
+        self.landing = {r: t - cycles for r, t in self.landing.items() if t > cycles}
 
     def join(self, other: _State) -> bool:
         """Takes over what is outstanding in `other`; whether anything was new."""
@@ -107,6 +109,7 @@ class _State:
             (self.ready, other.ready),
             (self.busy_reads, other.busy_reads),
             (self.storable, other.storable),
+            (self.landing, other.landing),
         ):
             for register, cycles in theirs.items():
                 if cycles > mine.get(register, 0):
@@ -128,6 +131,12 @@ class _Repair:
         forms = code.table.forms
         self.name = [forms[f].name for f in code.form_indices]
         self.latency = [forms[f].latency for f in code.form_indices]
+        arrival = latency_table(code.table.arch).arrival
+        # When results land, for the order of two writes; least where the time is not fixed.
+        self.lands = [
+            arrival(f"{kind}:{name}", variable=forms[f].variable_latency)
+            for kind, name, f in zip(self.latency, self.name, code.form_indices, strict=True)
+        ]
         self.variable: list[bool] = code.table.variable_latency[code.form].tolist()
         self.multi_pass = code.table.multi_pass[code.form].tolist()
         self.control = [get_control(int(hi)) for hi in code.words[:, 1].tolist()]
@@ -259,6 +268,7 @@ class _Repair:
             for r in members(self.defs[i]):
                 state.ready[r] = cycles
                 state.storable[r] = storable
+                state.landing[r] = self.lands[i]
             if self.multi_pass[i]:
                 for r in members(self.uses[i]):
                     state.busy_reads[r] = _MULTI_PASS_READ_CYCLES
@@ -297,6 +307,7 @@ class _Repair:
                     assert arrival is not None
                     self._wait(i, arrival)
         late_cycles = 0
+        landing = state.landing
         is_store = self.inserted[i] and self.name[i] == "STS"
         for r, t in state.ready.items():
             bit = 1 << r
@@ -304,8 +315,8 @@ class _Repair:
                 late_cycles = max(late_cycles, state.storable.get(r, 0) if is_store else t)
             if bit & defs:
                 alike = bit & state.cs2r and self.name[i] == "CS2R"
-                slack = _CS2R_ORDER_SLACK if alike else _WRITE_ORDER_SLACK
-                late_cycles = max(late_cycles, t - slack)
+                first = t - _CS2R_ORDER_SLACK + self.lands[i] - 1 if alike else landing.get(r, 0)
+                late_cycles = max(late_cycles, first - self.lands[i] + 1)
         for r, t in state.busy_reads.items():
             if (1 << r) & defs:
                 late_cycles = max(late_cycles, t)

@@ -26,7 +26,11 @@ from regdem.isa.control import SCOREBOARDS
 from regdem.program.program import Program
 
 _AFTER_BLOCK_CYCLES = 200
-"""Assumed distance to a wait that lies in another block."""
+"""Assumed distance to a wait that is not known."""
+_FAR_CYCLES = 2000
+"""A wait that is farther away than this is of no account."""
+_OPENING_CYCLES = 25.0
+"""What it costs that a long event takes a free scoreboard beyond its block, which others lack."""
 _LONG_CYCLES = 100
 """An event that takes so long comes from memory."""
 _FEWEST_FOR_LONG = 2
@@ -77,6 +81,7 @@ def assign(
         if wanted[event.index] and (event.pinned or (ever_needed >> event.index) & 1):
             by_instruction.setdefault(event.instruction, []).append(event.index)
     boards: dict[int, int] = {}
+    later = _later_needs(program, successors, needs, stalls)
     entering = [0] * len(program.blocks)
     waits: list[int] = []
     for _ in range(_PASSES):
@@ -90,6 +95,7 @@ def assign(
                     if events[e].instruction not in instructions
                 },
                 block.index in successors[block.index],
+                later[block.index],
             )  # fmt: skip
             boards.update(task.assigned(usable))
         waits, entering = _waits(program, successors, by_instruction, needs, done_with, boards)
@@ -109,7 +115,8 @@ class _Block:
     """What the assignment for one block rests on.
 
     `foreign`: events begun elsewhere that may be outstanding at its start, with their scoreboards;
-    they are taken to be about to end. `repeats`: it is a loop by itself.
+    short ones are taken to be about to end, long ones to have just begun. `repeats`: it is a loop
+    by itself. `later`: cycles from its end to the next need of an event, where there is one.
     """
 
     instructions: range
@@ -120,6 +127,7 @@ class _Block:
     stalls: Sequence[int]
     foreign: dict[int, int]
     repeats: bool
+    later: dict[int, int]
 
     def assigned(self, usable: Sequence[int]) -> dict[int, int]:
         """Scoreboards of the events that begin in the block."""
@@ -143,12 +151,11 @@ class _Block:
         for i in self.instructions:
             clock[i] = now
             now += max(1, self.stalls[i])
-        end = now + _AFTER_BLOCK_CYCLES
         delay = 0  # waiting so far, on top of the stalls
         pending: list[list[tuple[int, float]]] = [[] for _ in range(SCOREBOARDS)]
         for e, k in self.foreign.items():
-            if e in first_need:
-                pending[k].append((e, 0.0))
+            if e in first_need or self._still(e):
+                pending[k].append((e, self._still(e)))
         for i in self.instructions:
             time = clock[i] + delay
             over = 0
@@ -171,10 +178,11 @@ class _Block:
                     where = first_need.get(other)
                     foreign = other in self.foreign
                     if where is None or (where <= here and not foreign):
-                        return end + waited
+                        return now + waited + self.later.get(other, _AFTER_BLOCK_CYCLES)
                     return clock[where] + waited
 
                 mine = max(use(e), ready)
+                opens = event.cycles >= _LONG_CYCLES and first_need.get(e, -1) <= i
                 costs: list[tuple[float, int, int]] = []
                 for k in for_long if event.cycles >= _LONG_CYCLES else for_short:
                     cost = 0.0
@@ -184,11 +192,18 @@ class _Block:
                             cost += max(0.0, other_ready - mine)
                         if use(q) <= use(e):
                             cost += max(0.0, ready - theirs)
+                    if opens and not pending[k]:
+                        cost += _OPENING_CYCLES
                     costs.append((cost, int(k != event.scoreboard) + len(pending[k]), k))
                 board = event.scoreboard if event.pinned else min(costs)[2]
                 boards[e] = board
                 pending[board].append((e, ready))
         return boards
+
+    def _still(self, e: int) -> float:
+        """Cycles that an event begun elsewhere still takes."""
+        cycles = self.events[e].cycles
+        return float(cycles) if cycles >= _LONG_CYCLES else 0.0
 
     def _cycles(self, boards: dict[int, int]) -> float:
         """A walk through the block with these scoreboards; twice through it where it repeats."""
@@ -199,7 +214,7 @@ class _Block:
         for e, k in self.foreign.items():
             on_board[k] |= 1 << e
             pending |= 1 << e
-            ready[e] = 0.0
+            ready[e] = self._still(e)
         for e, k in boards.items():
             on_board[k] |= 1 << e
         for _ in range(2 if self.repeats else 1):
@@ -218,6 +233,44 @@ class _Block:
                     ready[e] = time + self.events[e].cycles
                 time += max(1, self.stalls[i])
         return time
+
+
+def _later_needs(
+    program: Program,
+    successors: Sequence[Sequence[int]],
+    needs: Sequence[int],
+    stalls: Sequence[int],
+) -> list[dict[int, int]]:
+    """By block, the cycles from its end to the first need of each event, on the shortest way."""
+    blocks = program.blocks
+    first: list[dict[int, int]] = []
+    length: list[int] = []
+    for block in blocks:
+        clock = 0
+        found: dict[int, int] = {}
+        for i in range(block.start, block.end):
+            for e in members(needs[i]):
+                found.setdefault(e, clock)
+            clock += max(1, stalls[i])
+        first.append(found)
+        length.append(clock)
+    later: list[dict[int, int]] = [{} for _ in blocks]
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(blocks):
+            mine = later[block.index]
+            for s in successors[block.index]:
+                for e, cycles in first[s].items():
+                    if cycles < mine.get(e, _FAR_CYCLES):
+                        mine[e] = cycles
+                        changed = True
+                for e, cycles in later[s].items():
+                    away = cycles + length[s]
+                    if e not in first[s] and away < mine.get(e, _FAR_CYCLES):
+                        mine[e] = away
+                        changed = True
+    return later
 
 
 def _waits(
