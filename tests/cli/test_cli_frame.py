@@ -18,7 +18,7 @@ from regdem.cli.main import run
 from regdem.cli.output import Output, write_atomically
 from regdem.cli.registry import VERBS, Verb
 from regdem.cli.schemas import schema, schema_names
-from regdem.errors import InputError, UnsupportedError
+from regdem.errors import UnsupportedError, UsageError
 
 OCCUPANCY = ["occupancy", "--arch", "9.0", "--threads", "256", "--registers", "36"]
 PLAN = ["plan", "--arch", "sm_90", "--threads", "256", "--latency-cycles", "480"]
@@ -158,7 +158,7 @@ def test_failure_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run(["occupancy", "--arch", "sm_90", "--threads", "0", "-o", str(out)]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "bad_usage"
     assert run([*OCCUPANCY, "-o", str(tmp_path / "none" / "x.txt")]) == 2
-    with pytest.raises(InputError):
+    with pytest.raises(UsageError):
         write_atomically(tmp_path / "none" / "x", b"")
     assert list(tmp_path.iterdir()) == []
 

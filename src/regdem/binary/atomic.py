@@ -21,13 +21,13 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         mode = target.stat().st_mode if target.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
             if stat.S_ISDIR(mode):
-                raise UsageError(f"can't write {path}: it is a directory")
+                raise UsageError("can't be written: it is a folder", file=str(path))
             target.write_bytes(data)
             return
         _replace(target, data, mode)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(f"can't write {path}: {reason}") from error
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"can't be written: {reason}", file=str(path)) from error
 
 
 def _replace(target: Path, data: bytes, mode: int | None) -> None:

@@ -45,6 +45,10 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
     "--no-rematerialise", "rematerialise", flag_value=False, default=True, type=bool,
     help="Never compute a value again instead of storing it.",
 )  # fmt: skip
+@click.option(
+    "--no-uniform", "uniform", flag_value=False, default=True, type=bool,
+    help="Never keep a value that all threads share in a uniform register.",
+)  # fmt: skip
 def command(
     *,
     file: str,
@@ -59,6 +63,7 @@ def command(
     candidates: str,
     paper_options: str | None,
     rematerialise: bool,
+    uniform: bool,
     report: Output,
 ) -> int:
     """Rewrite kernels of FILE to need fewer registers per thread.
@@ -88,6 +93,7 @@ def command(
             dynamic_shared_bytes=dynamic_shared_bytes,
             candidates=candidates,
             rematerialise=rematerialise,
+            uniform=uniform,
             paper_passes=passes,
         )
         return demote_kernel(cubin, each, request)
@@ -129,6 +135,11 @@ def summary(done: KernelRewrite) -> str:
             lines.append(
                 f"  computed again         {len(rewrite.rematerialised):>7} values "
                 f"({copies} instructions)"
+            )
+        if rewrite.uniform:
+            moves = sum(d.loads + d.stores for d in rewrite.uniform)
+            lines.append(
+                f"  in uniform registers   {len(rewrite.uniform):>7} values ({moves} instructions)"
             )
         lines.append(f"  inserted               {rewrite.inserted_instructions:>7} instructions")
     checks = ", ".join(f"{name} {result}" for name, result in done.verdict.checks.items())

@@ -13,6 +13,7 @@ from regdem.cli.options import (
     KernelPattern,
     arch_option,
     debug_option,
+    folder_option,
     format_option,
     kernel_option,
 )
@@ -29,7 +30,7 @@ FILE: a fat binary, a host object, program or library, an archive, a zip or whee
 
 @click.command("extract", epilog=EPILOG, short_help="List and extract embedded device code.")
 @click.argument("file")
-@click.option("-o", "--output", "folder", metavar="DIR", help="Write the pieces there.")
+@folder_option("-o", "--output", "folder", help="Write the pieces there.")
 @arch_option()
 @kernel_option
 @format_option("text", "json")

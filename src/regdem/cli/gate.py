@@ -19,6 +19,7 @@ from regdem.cli.options import (
     threads_option,
 )
 from regdem.cli.output import Output, dump_json, note, read_input, write_atomically
+from regdem.cli.targets import check_file_target
 from regdem.errors import InputError, UsageError
 from regdem.machine import BlockShape
 
@@ -76,6 +77,8 @@ def command(
         raise UsageError("nothing to check", hint="give an EXPRESSION or --baseline")
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline")
+    if update_baseline and baseline is not None:
+        check_file_target(baseline)
     conditions = parse_conditions(expression) if expression is not None else ()
     old = _read_baseline(baseline) if baseline and not update_baseline else None
     count = threads.threads if threads else None

@@ -16,6 +16,7 @@ import click
 from regdem.cli.kernels import block_threads
 from regdem.cli.options import (
     KernelPattern,
+    folder_option,
     grid_blocks_option,
     profile_option,
     rewrite_options,
@@ -59,13 +60,18 @@ most 32 rewrites that may still win; exhaustive everything.
     "--effort", type=click.Choice(["quick", "normal", "exhaustive"]), default="normal",
     show_default=True, help="How much is tried.",
 )  # fmt: skip
+@click.option(
+    "--budget-s", type=click.FloatRange(min=0), metavar="S",
+    help="CPU seconds after which no more rewrites of a kernel are made; 0: no limit; default: "
+    "90 (quick), 600 (normal) or no limit (exhaustive).",
+)  # fmt: skip
 @grid_blocks_option
 @trip_count_option
 @profile_option
 @click.option(
     "--paper", is_flag=True, help="Also the RegDem paper's variants of the input, for comparison."
 )
-@click.option("--all-variants", "folder", metavar="DIR", help="Write every variant there.")
+@folder_option("--all-variants", "folder", help="Write every variant there.")
 @click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: CPUs.")
 def command(
     *,
@@ -78,6 +84,7 @@ def command(
     compile_options: tuple[str, ...],
     ptx: str | None,
     effort: str,
+    budget_s: float | None,
     grid_blocks: int | None,
     trip_count: float,
     profile_text: str | None,
@@ -96,7 +103,10 @@ def command(
     if profile_text is not None:
         name = opened.kernels[0][1].name if len(opened.kernels) == 1 else None
         profile = read_profile(profile_text, name)
-    settings = Options(grid_blocks, trip_count, paper, effort, compilers=count, profile=profile)
+    settings = Options(
+        grid_blocks, trip_count, paper, effort,
+        compilers=count, profile=profile, budget_s=budget_s,
+    )  # fmt: skip
     with _executor(count) as executor:
         cubins, choices = _optimized(opened, threads, dynamic_shared_bytes, settings, executor)
     if folder is not None:

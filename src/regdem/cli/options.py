@@ -5,6 +5,7 @@
 | `output_options("text", "json", "html")` | `output: Output` from `--format` and `-o` |
 | `format_option("text", "json")` | `report: Output` from `--format`, where `-o` is a binary |
 | `artifact_option()` | `out: str` from `-o`, the binary to write |
+| `folder_option("--out", "folder")` | the folder to write to, `str \\| None` |
 | `kernel_option` | `kernel: KernelPattern \\| None` |
 | `threads_option()` | `threads: BlockShape \\| None` |
 | `dynamic_shared_option` | `dynamic_shared_bytes: int` |
@@ -29,6 +30,7 @@ from typing import Any
 import click
 
 from regdem.cli.output import Output, format_for
+from regdem.cli.targets import check_file_target, check_folder_target
 from regdem.errors import UsageError
 from regdem.machine.arch import parse_arch
 from regdem.machine.block import BlockShape, parse_block
@@ -118,6 +120,8 @@ def output_options(*formats: str, default: str = "text") -> Decorator:
             *args: Any, format_name: str | None, output_path: str | None, **rest: Any
         ) -> Any:
             name = format_for(output_path, format_name, default)
+            if output_path is not None:
+                check_file_target(output_path, stdout=True)
             return function(*args, output=Output(name, output_path), **rest)
 
         return with_output
@@ -148,7 +152,22 @@ def format_option(*formats: str, default: str = "text") -> Decorator:
 
 def artifact_option(*, required: bool = True, help: str = "The file to write.") -> Decorator:
     """`-o OUT`, the binary a verb writes; the function gets `out`."""
-    return click.option("-o", "--output", "out", metavar="OUT", required=required, help=help)
+    return click.option(
+        "-o", "--output", "out", metavar="OUT", required=required, callback=_file, help=help
+    )
+
+
+def folder_option(*names: str, required: bool = False, help: str) -> Decorator:
+    """An option for a folder to write to, under the last of `names`."""
+    return click.option(*names, metavar="DIR", required=required, callback=_folder, help=help)
+
+
+def _file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return value if value is None else check_file_target(value)
+
+
+def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return value if value is None else check_folder_target(value)
 
 
 def threads_option(*, required: bool = False) -> Decorator:

@@ -7,7 +7,6 @@ file exists. The same input gives the same bytes: nothing here adds a time, a da
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,26 +68,12 @@ def read_input(path: str | Path) -> bytes:
 def write_atomically(path: str | Path, data: bytes | str) -> None:
     """Write a file whole: to a temporary name beside it, then renamed over it.
 
-    An existing file keeps its permissions. Raises InputError if the folder can't be written.
+    An existing file keeps its permissions; a device such as `/dev/null` is written to directly.
+    Raises UsageError if it can't be written.
     """
-    target = Path(path)
-    raw = data.encode() if isinstance(data, str) else data
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            os.chmod(temporary, target.stat().st_mode & 0o7777)
-        os.replace(temporary, target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        reason = (error.strerror or type(error).__name__).lower()
-        raise InputError(f"can't be written: {reason}", file=str(path)) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    from regdem.binary.atomic import write_atomically as write
+
+    write(path, data.encode() if isinstance(data, str) else data)
 
 
 @dataclass(frozen=True)

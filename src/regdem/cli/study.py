@@ -17,6 +17,7 @@ from regdem.cli.options import (
     arch_option,
     debug_option,
     dynamic_shared_option,
+    folder_option,
     format_option,
     kernel_option,
     threads_option,
@@ -45,7 +46,7 @@ def command() -> None:
 def _shared_options(function: Function) -> Function:
     decorators: list[Decorator] = [
         click.argument("source"),
-        click.option("--out", required=True, metavar="DIR", help="Folder for the evidence."),
+        folder_option("--out", required=True, help="Folder for the evidence."),
         kernel_option,
         threads_option(),
         dynamic_shared_option,

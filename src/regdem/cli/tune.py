@@ -11,12 +11,15 @@ import click
 from regdem.cli.options import (
     KernelPattern,
     arch_option,
+    artifact_option,
     compile_options,
     debug_option,
+    folder_option,
     kernel_option,
     trip_count_option,
 )
 from regdem.cli.output import Output, input_entry, note, write_atomically
+from regdem.cli.targets import check_folder_target
 from regdem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,8 +56,8 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
     "--gpu", "gpus", type=_Gpus(), default="0", show_default=True, help="GPUs to measure on."
 )
 @kernel_option
-@click.option("-o", "--output", "out", metavar="OUT", help="Write the best cubin there.")
-@click.option("--out", "folder", metavar="DIR", help="The evidence; default NAME.tune.")
+@artifact_option(required=False, help="Write the best cubin there.")
+@folder_option("--out", "folder", help="The evidence; default NAME.tune.")
 @click.option(
     "--rounds", type=click.IntRange(6, 10000), default=25, show_default=True,
     help="Interleaved rounds per variant.",
@@ -123,7 +126,7 @@ def command(
         exhaustive=exhaustive,
         jobs=jobs or _default_jobs(0 if prepare_only else len(gpus)),
     )
-    where = folder or f"{Path(file or '').stem}.tune"
+    where = folder or check_folder_target(f"{Path(file or '').stem}.tune")
     result = tune(
         file,
         launch,
