@@ -6,12 +6,17 @@ cache spares the read (`predict/banks.py`). ptxas chooses numbers with that in m
 that looks at occupancy alone has half as many conflicts again, which costs kernels that are bound
 by issue several percent.
 
-Method: descent from a valid colouring. The live ranges that take part in conflicts, the dearest
-first (weighted by loops), are moved to a free register of the other bank, or change places with
-what is in the way there, if that lowers the cost of all instructions that read any of them. Only
-single registers move: aligned tuples occupy both banks wherever they stand. The cost is the number
-of reads beyond the first of the fuller bank, and a penalty where a range begins right behind the
-last use of its register, since an access still under way makes the next writer wait.
+A memory instruction reads its registers late, some 20 cycles after it is issued: who writes one of
+them sooner waits. ptxas rotates its addresses through several registers for that.
+
+Method: descent from a valid colouring, on the sum of both costs in cycles, weighted by loops.
+
+1. The live ranges that take part in bank conflicts, the dearest first, are moved to a free register
+   of the other bank, or change places with what is in the way there. Only single registers move:
+   aligned tuples occupy both banks wherever they stand. The cost is the number of reads beyond the
+   first of the fuller bank.
+2. Groups that begin in a register that is still being read, or end with such a read, are moved to a
+   free place where nobody waits.
 
 Every step keeps the colouring valid: at no point do two ranges share a register.
 """
@@ -26,12 +31,12 @@ from regdem.isa.decoded import RegisterFile, Role
 from regdem.program.loops import block_weights
 from regdem.program.program import Program
 from regdem.transform.colour import Colouring
+from regdem.transform.hazards import READ_CYCLES
 
 _SLOT = {24: 0, 32: 1, 64: 2}
 _PASSES = 3
-_NEAR_POINTS = 24
-"""Points behind another use of a register within which a new writer may have to wait for it."""
-_NEAR_COST = 0.5
+_LATE_COST = 0.3
+"""A cycle that one warp waits, beside a cycle in which the registers of all are read."""
 _MOST_IN_THE_WAY = 4
 _LEAST_GAIN = 1e-9
 
@@ -88,8 +93,6 @@ class _Descent:
         self._webs = webs
         self._colouring = colouring
         self._register = list(colouring.register)
-        self._weight = block_weights(program)
-        self._block_of: Sequence[int] = program.block_of.tolist()
         self._reads = _reads(program, webs)
         self._by_web: dict[int, list[int]] = {}
         for k, reads in enumerate(self._reads):
@@ -100,49 +103,63 @@ class _Descent:
         )
         self._taken = [0] * (highest + 1)
         self._in: list[list[int]] = [[] for _ in self._taken]
-        movable = {
-            g.webs[0]
+        for web in webs.webs:
+            if web.points:
+                self._taken[self._register[web.index]] |= web.points
+                self._in[self._register[web.index]].append(web.index)
+        self._groups = [
+            tuple(w for w in g.webs if webs.webs[w].points)
             for g in webs.groups
-            if g.alignment == 1 and len(g.webs) == 1
+            if not any(
+                webs.webs[w].whole or STACK_POINTER in (webs.webs[w].register, self._register[w])
+                for w in g.webs
+            )
+        ]
+        self._alignment = {
+            g.webs[0]: g.alignment for g in webs.groups
         }  # fmt: skip
         self._movable = [False] * len(webs.webs)
-        for web in webs.webs:
-            if not web.points:
-                continue
-            register = self._register[web.index]
-            self._taken[register] |= web.points
-            self._in[register].append(web.index)
-            fixed = web.register == STACK_POINTER or register == STACK_POINTER
-            self._movable[web.index] = web.index in movable and not fixed and not web.whole
+        for names in self._groups:
+            if len(names) == 1 and self._alignment.get(names[0]) == 1:
+                self._movable[names[0]] = True
+        code = program.code
+        memory = code.table.memory_code[code.form] != 0
+        self._slow: list[bool] = (memory & code.table.variable_latency[code.form]).tolist()
+        weights = block_weights(program)
+        self._weight = [weights[int(b)] for b in program.block_of]
+        self._block_of: list[int] = program.block_of.tolist()
+        clock, now = [0] * len(code), 0
+        for i, stall in enumerate(code.stall.tolist()):
+            clock[i] = now
+            now += max(1, stall)
+        self._clock = clock
 
     def run(self) -> Colouring:
         """The result."""
         for _ in range(_PASSES):
-            dear: dict[int, float] = {}
-            for k in range(len(self._reads)):
-                cost = self._cost(k)
-                if cost:
-                    for web in self._reads[k].webs:
-                        if self._movable[web]:
-                            dear[web] = dear.get(web, 0.0) + cost
-            moved = [self._improve(web) for web in sorted(dear, key=lambda w: (-dear[w], w))]
-            if not any(moved):
+            moved = self._part_operands()
+            moved |= self._leave_late_reads()
+            if not moved:
                 break
         return replace(self._colouring, register=tuple(self._register))
+
+    # -- operands of one bank -----------------------------------------------------------------
+
+    def _part_operands(self) -> bool:
+        dear: dict[int, float] = {}
+        for k in range(len(self._reads)):
+            cost = self._cost(k)
+            if cost:
+                for web in self._reads[k].webs:
+                    if self._movable[web]:
+                        dear[web] = dear.get(web, 0.0) + cost
+        moved = [self._improve(web) for web in sorted(dear, key=lambda w: (-dear[w], w))]
+        return any(moved)
 
     def _cost(self, k: int) -> float:
         reads = self._reads[k]
         odd = sum(self._register[web] & 1 for web in reads.webs)
         return reads.weight * (max(odd, len(reads.webs) - odd) - 1)
-
-    def _near(self, web: int, others: int) -> float:
-        """The penalty of a range in a register that `others` take at their points."""
-        points = self._webs.webs[web].points
-        low = (points & -points).bit_length() - 1
-        gap = low - (others & ((1 << low) - 1)).bit_length()
-        if gap >= _NEAR_POINTS:
-            return 0.0
-        return _NEAR_COST * self._weight[self._block_of[low // 2]] * (1 - gap / _NEAR_POINTS)
 
     def _improve(self, web: int) -> bool:
         """Moves one range to where that helps most; whether it did."""
@@ -193,11 +210,87 @@ class _Descent:
         for other in others:
             theirs |= self._webs.webs[other].points
         here, there = self._taken[home] ^ mine, self._taken[register] ^ theirs
-        gain += self._near(web, here) - self._near(web, there)
+        gain += self._late(web, here) - self._late(web, there)
         for other in others:
             own = self._webs.webs[other].points
-            gain += self._near(other, self._taken[register] ^ own) - self._near(other, here)
+            gain += self._late(other, self._taken[register] ^ own) - self._late(other, here)
         return gain
+
+    # -- registers that are still being read --------------------------------------------------
+
+    def _leave_late_reads(self) -> bool:
+        moved = False
+        for names in self._groups:
+            if names and self._late_group(names, 0):
+                moved |= self._move(names)
+        return moved
+
+    def _late(self, web: int, others: int) -> float:
+        """Cycles waited at both ends of a range whose register `others` take at their points."""
+        points = self._webs.webs[web].points
+        low = (points & -points).bit_length() - 1
+        before = (others & ((1 << low) - 1)).bit_length() - 1
+        high = points.bit_length()
+        above = others >> high
+        cost = self._wait(before, low) if before >= 0 else 0.0
+        if above:
+            cost += self._wait(high - 1, high + (above & -above).bit_length() - 1)
+        return cost
+
+    def _wait(self, end: int, begin: int) -> float:
+        """What a range that begins at a point waits for the last read of the one before."""
+        i, j = end // 2, begin // 2
+        if not self._slow[i] or end % 2 or self._block_of[i] != self._block_of[j]:
+            return 0.0
+        return _LATE_COST * self._weight[j] * max(0, READ_CYCLES - self._clock[j] + self._clock[i])
+
+    def _late_group(self, names: Sequence[int], shift: int) -> float:
+        """The same for a group moved by `shift`, as far as it is free there."""
+        cost = 0.0
+        for web in names:
+            others = self._taken[self._register[web] + shift]
+            if shift == 0:
+                others ^= self._webs.webs[web].points
+            cost = max(cost, self._late(web, others))
+        return cost
+
+    def _move(self, names: Sequence[int]) -> bool:
+        """Moves a group to the free place where least is waited for; whether it did."""
+        own: dict[int, int] = {}
+        for web in names:
+            register = self._register[web]
+            own[register] = own.get(register, 0) | self._webs.webs[web].points
+        touched = {k for w in names for k in self._by_web.get(w, ())}
+        before = self._late_group(names, 0) + sum(self._cost(k) for k in touched)
+        step = self._alignment.get(names[0], 0)
+        if not step:
+            return False
+        lowest, highest = min(own), max(own)
+        best, gain = 0, _LEAST_GAIN
+        for shift in range(-(lowest // step) * step, len(self._taken) - highest, step):
+            if shift == 0 or STACK_POINTER in {r + shift for r in own}:
+                continue
+            if any(
+                (self._taken[r + shift] ^ own.get(r + shift, 0)) & points
+                for r, points in own.items()
+            ) or any(r + shift in own for r in own):
+                continue
+            for web in names:
+                self._register[web] += shift
+            conflicts = sum(self._cost(k) for k in touched)
+            for web in names:
+                self._register[web] -= shift
+            found = before - conflicts - self._late_group(names, shift)
+            if found > gain:
+                best, gain = shift, found
+        if not best:
+            return False
+        homes = [self._register[web] for web in names]
+        for web in names:
+            self._take(web)
+        for web, home in zip(names, homes, strict=True):
+            self._put(web, home + best)
+        return True
 
     def _take(self, web: int) -> None:
         register = self._register[web]
