@@ -53,6 +53,7 @@ class KernelChoice:
             "after": before,
             "demoted": [],
             "rematerialised": [],
+            "uniform": [],
             "inserted_instructions": 0,
             "removed_instructions": 0,
         }

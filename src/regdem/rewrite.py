@@ -76,6 +76,7 @@ class KernelRewrite:
             "slots": self.rewrite.slots,
             "demoted": [_value(d) for d in self.rewrite.demoted],
             "rematerialised": [_value(d) for d in self.rewrite.rematerialised],
+            "uniform": [_value(d) for d in self.rewrite.uniform],
             "inserted_instructions": self.rewrite.inserted_instructions,
             "removed_instructions": 0,
             "checks": dict(self.verdict.checks),
@@ -119,6 +120,7 @@ class Request:
     dynamic_shared_bytes: int = 0
     candidates: str = "live-range"
     rematerialise: bool = True
+    uniform: bool = True
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
@@ -225,6 +227,7 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
             most_slots=slots,
             order=request.candidates,
             rematerialise=rematerialise,
+            uniform=request.uniform and rematerialise == request.rematerialise,
             paper_passes=request.paper_passes,
         )
         return lambda: demote(kernel, options)

@@ -106,6 +106,7 @@ def demote(
     dynamic_shared_bytes: int = 0,
     candidates: str = "live-range",
     rematerialise: bool = True,
+    uniform: bool = True,
 ) -> Rewritten:
     """Fewer registers per thread, proved: `registers`, or enough for `blocks` resident blocks.
 
@@ -119,6 +120,7 @@ def demote(
         dynamic_shared_bytes=dynamic_shared_bytes,
         candidates=candidates,
         rematerialise=rematerialise,
+        uniform=uniform,
     )
     return Rewritten(*demote_kernel(_cubin(kernel), kernel, request))
 

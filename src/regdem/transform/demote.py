@@ -36,7 +36,10 @@ from regdem.program.edit import Word, apply, identity
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import (
+    LOAD_COST,
     ORDERS,
+    RECOMPUTE_COST,
+    STORE_COST,
     access_of,
     occupied_instructions,
     register_order,
@@ -86,6 +89,8 @@ from regdem.transform.slots import (
 from regdem.transform.spill import Access, hoist, insertions, place, sink
 from regdem.transform.uniform import free_uniform_registers, uniform_webs
 
+_LONGEST_TWICE = 3000
+"""Instructions up to which a choice with and without uniform registers is made."""
 _ROUNDS = 20
 """Times that a choice is made again with what colouring showed."""
 
@@ -104,7 +109,7 @@ def demote(kernel: Kernel, options: DemoteOptions) -> Rewrite:
     if renumbered is not None:
         return renumbered
     if options.order == "live-range":
-        return _by_live_range(kernel, program, live, limit, options)
+        return _cheaper(kernel, program, live, limit, options)
     return _by_register(kernel, program, live, limit, options)
 
 
@@ -159,6 +164,35 @@ def _free_registers(live: Liveness) -> list[int]:
         # Nothing is live at entry, so scratch may take any numbers.
         free += list(range(2, 2 + SCRATCH_REGISTERS))[: 1 + SCRATCH_REGISTERS - len(free)]
     return free
+
+
+def _cheaper(
+    kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
+) -> Rewrite:
+    """Where values went to uniform registers: what costs less, with them or without.
+
+    The choice is greedy, so that more ways can lead to a dearer result.
+    """
+    done = _by_live_range(kernel, program, live, limit, options)
+    if not done.uniform or len(program) > _LONGEST_TWICE:
+        return done
+    try:
+        other = _by_live_range(kernel, program, live, limit, replace(options, uniform=False))
+    except UnsupportedError:
+        return done
+    return min(done, other, key=_cost)
+
+
+def _cost(done: Rewrite) -> float:
+    """Inserted accesses by loop depth, as the choice of gaps weighs them."""
+    total = 0.0
+    for values, load, store in (
+        (done.demoted, LOAD_COST, STORE_COST),
+        (done.rematerialised, RECOMPUTE_COST, 0.0),
+        (done.uniform, RECOMPUTE_COST, RECOMPUTE_COST),
+    ):
+        total += sum((load * d.loads + store * d.stores) * 10.0**d.loop_depth for d in values)
+    return total
 
 
 def _by_live_range(
