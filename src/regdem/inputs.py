@@ -8,7 +8,7 @@
 
 A PTX file that merely lies beside a cubin may be of another day: it is taken only if the compiler
 found here makes exactly the cubin's code of it. One that is named, or embedded in the same file, is
-believed.
+believed; one that is named and does not compile, or is of other kernels, is an error.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from regdem.combine import same_code
 from regdem.errors import InputError, RegdemError, UsageError
 from regdem.integrations.compile import ptx_of
 from regdem.integrations.toolkit import find_tool
+from regdem.isa.table import supported_architectures
 
 SOURCES = (".cu", ".ptx")
 
@@ -61,6 +62,8 @@ def open_inputs(
     """
     path = Path(path)
     if path.suffix in SOURCES and path.is_file():
+        if ptx is not None:
+            raise UsageError("a source is compiled; PTX goes with a cubin", file=str(path))
         source = source_of(path, arch, options)
         cubin = Cubin.parse(source.build({}), str(path))
         return [OptimizerInput(str(path), cubin, source, is_compiled=True)]
@@ -99,7 +102,10 @@ def _with_ptx(
 ) -> OptimizerInput:
     cubin = Cubin.parse(entry.read(), entry.name)
     if given is not None:
+        if cubin.arch not in supported_architectures():
+            return OptimizerInput(entry.name, cubin)
         source = ptx_source(given, str(given_name), cubin.arch, options)
+        _refuse_other_ptx(source, cubin)
         return OptimizerInput(entry.name, cubin, source)
     if find_tool("ptxas") is None:
         return OptimizerInput(entry.name, cubin)
@@ -117,6 +123,22 @@ def _with_ptx(
         return OptimizerInput(entry.name, cubin, source)
     note = f"{beside} is not used: it compiles to other code; --ptx {beside} uses it all the same"
     return OptimizerInput(entry.name, cubin, notes=(note,))
+
+
+def _refuse_other_ptx(source: Source, cubin: Cubin) -> None:
+    """PTX that is named must be usable: to go on without it would answer another question.
+
+    Raises InputError with the compiler's message where it does not compile, UsageError where it is
+    of other kernels, UnsupportedError without a compiler.
+    """
+    wanted = {kernel.name for kernel in cubin.kernels}
+    if wanted and not wanted & set(source.kernels):
+        raise UsageError(
+            "defines none of the file's kernels",
+            file=source.name,
+            hint=f"it defines: {', '.join(source.kernels[:5]) or 'none'}",
+        )
+    source.build({})
 
 
 def _embedded(cubin: Cubin, texts: Sequence[Entry], options: Sequence[str]) -> Source | None:

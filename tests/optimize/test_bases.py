@@ -18,6 +18,7 @@ from regdem.check import check_pair
 from regdem.cli.main import run
 from regdem.cli.schemas import schema
 from regdem.combine import NotCombined, combine, same_code
+from regdem.errors import InputError, RegdemError, UsageError
 from regdem.inputs import open_inputs
 from regdem.integrations.toolkit import find_tool
 from regdem.machine import block_shape
@@ -178,6 +179,40 @@ def test_ptx_beside_a_cubin_is_taken_only_if_it_is_that_code(two: Path, tmp_path
     (found,) = open_inputs(cubin)
     assert found.source is None
     assert "--ptx" in found.notes[0]
+    (found,) = open_inputs(cubin, ptx=ptx)
+    assert found.source is not None
+
+
+def test_ptx_that_is_named_must_be_usable(
+    two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cubin = compile_with(two, tmp_path / "two.cubin", "-cubin")
+    ptx = compile_with(two, tmp_path / "two.ptx", "-ptx")
+    text = ptx.read_text()
+    bad = tmp_path / "bad.ptx"
+    out = tmp_path / "out.cubin"
+    cases = {
+        text.replace("mul.f32", "mul.f33"): ("f33", "does_not_compile"),
+        "": ("defines none", "bad_usage"),
+        text.replace("gather", "other").replace("small", "more"): ("defines none", "bad_usage"),
+        text.replace(".version", ".vershun"): ("does not compile", "does_not_compile"),
+    }
+    for broken, (words, code) in cases.items():
+        bad.write_text(broken)
+        call = ["optimize", str(cubin), "-o", str(out), "--threads", "256", "--ptx", str(bad)]
+        assert run(call) == 2
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1
+        assert words in line
+        assert str(bad) in line
+        with pytest.raises(RegdemError) as caught:
+            open_inputs(cubin, ptx=bad)
+        assert caught.value.code == code
+        assert not out.exists()
+    with pytest.raises(UsageError, match="goes with a cubin"):
+        open_inputs(two, ptx=ptx)
+    with pytest.raises(InputError):
+        open_inputs(cubin, ptx=tmp_path / "none.ptx")
     (found,) = open_inputs(cubin, ptx=ptx)
     assert found.source is not None
 

@@ -146,6 +146,7 @@ def open_tuning(
         if how.ptx is not None:
             source = source_of(how.ptx, original.code().arch, how.options)
             _pick({each: each for each in source.kernels}, original.kernel, how.ptx)
+            source.build({}, original.kernel)  # it was named, so it must compile
         digest = _digest(Path(path)) or sha256(original.data)
     return _tuning(path, digest, original, source, launched, choices)
 
