@@ -68,6 +68,10 @@ _PLAIN = frozenset(
 _IN_ORDER = frozenset({"LDS", "LDSM", "LDC", "MUFU"})
 """Loads and functions whose results arrive in order, each among its own kind. Global loads
 don't."""
+_READ_IN_ORDER = frozenset(
+    {"LDS", "LDSM", "STS", "ATOMS", "LDL", "STL", "LDG", "STG", "LD", "ST", "SHFL"}
+)
+"""These read their operands in order."""
 
 
 @dataclass
@@ -118,15 +122,38 @@ class _State:
         return changed
 
 
+@dataclass(frozen=True)
+class Moved:
+    """What a new order of instructions changes for the repair of control bits.
+
+    `original`: the program before, whose waits say what else than registers is waited for;
+    `place[i]`: where its instruction i stands now. `free[k]`: instruction k stands in a stretch
+    that was ordered anew: it waits for the registers it needs, of all files, and nothing else.
+    `watched`: general registers (mask) whose writes may have come nearer to each other.
+    """
+
+    original: Program
+    place: Sequence[int]
+    free: Sequence[bool]
+    watched: int
+
+
 class _Repair:
-    def __init__(self, program: Program, inserted: Sequence[bool]) -> None:
+    def __init__(
+        self, program: Program, inserted: Sequence[bool], moved: Moved | None = None
+    ) -> None:
         code = program.code
         self.program = program
         self.inserted = inserted
-        all_defs = def_masks(code)
+        self.moved = moved
+        all_uses, all_defs = use_masks(code), def_masks(code)
         own = _GPR | _taken_into_use(all_defs, inserted)
-        self.uses = [m & own for m in use_masks(code)]
+        self.uses = [m & own for m in all_uses]
         self.defs = [m & own for m in all_defs]
+        # What must have arrived: without a new order, other files are as safe as they were.
+        self.needed_uses = self.uses if moved is None else all_uses
+        self.needed_defs = self.defs if moved is None else all_defs
+        self.watched = own if moved is None else moved.watched
         self.other_defs = [bool(m & ~_GPR) for m in all_defs]
         forms = code.table.forms
         self.name = [forms[f].name for f in code.form_indices]
@@ -148,7 +175,8 @@ class _Repair:
                 self.predecessors[s].append(b)
         self.changed = False
         self._make_events()
-        self.needs = [self._true_needs(i, m) for i, m in enumerate(self._original_needs())]
+        covered = self._original_needs() if moved is None else self._carried_needs(moved)
+        self.needs = [self._true_needs(i, m) for i, m in enumerate(covered)]
 
     # -- events -----------------------------------------------------------------------------
 
@@ -161,19 +189,23 @@ class _Repair:
             if not variable and c.write_scoreboard >= SCOREBOARDS:
                 continue
             kind = self.latency[i]
-            if self.defs[i] or c.write_scoreboard < SCOREBOARDS:
+            if self.needed_defs[i] or c.write_scoreboard < SCOREBOARDS:
                 self.arrives[i] = len(self.events)
                 self.events.append(
                     Event(len(self.events), i, True, LATENCY_CYCLES.get(kind, 26),
-                          c.write_scoreboard, (self.reserved >> c.write_scoreboard) & 1 == 1)
+                          c.write_scoreboard, self._keeps(i, c.write_scoreboard))
                 )  # fmt: skip
             if self.uses[i] or c.read_scoreboard < SCOREBOARDS:
                 self.has_read[i] = len(self.events)
                 self.events.append(
                     Event(len(self.events), i, False, READ_CYCLES, c.read_scoreboard,
-                          (self.reserved >> c.read_scoreboard) & 1 == 1)
+                          self._keeps(i, c.read_scoreboard))
                 )  # fmt: skip
-        self.wanted = [e.scoreboard < SCOREBOARDS for e in self.events]
+        free = self.moved.free if self.moved is not None else ()
+        self.wanted = [
+            e.scoreboard < SCOREBOARDS or (e.arrival and bool(free) and free[e.instruction])
+            for e in self.events
+        ]
         # The marked event that tells of an unmarked one: the next of its class in the block.
         self.cover: dict[int, int] = {}
         self.covered: dict[int, int] = {}
@@ -192,6 +224,12 @@ class _Repair:
                 for other in unmarked.pop(kind, ()):
                     self.cover[other] = e
                     self.covered[e] = self.covered.get(e, 0) | (1 << other)
+
+    def _keeps(self, i: int, scoreboard: int) -> bool:
+        """Whether an event of instruction `i` keeps its scoreboard: a counted one, or any where
+        nothing was ordered anew."""
+        stays = self.moved is not None and not self.moved.free[i]
+        return scoreboard < SCOREBOARDS and (stays or (self.reserved >> scoreboard) & 1 == 1)
 
     def done_with(self, e: int) -> int:
         """All events that are over when event `e` is."""
@@ -230,6 +268,24 @@ class _Repair:
                     states[s] = list(new)
                     work.append(s)
         return needs
+
+    def _carried_needs(self, moved: Moved) -> list[int]:
+        """The same, as the original order had it; nothing for what was ordered anew."""
+        old = _Repair(moved.original, [False] * len(moved.original))
+        event_of: dict[int, int] = {}
+        for theirs, mine in ((old.arrives, self.arrives), (old.has_read, self.has_read)):
+            for i, e in theirs.items():
+                new = mine.get(moved.place[i])
+                if new is not None:
+                    event_of[e] = new
+        result = [0] * len(self.control)
+        for i, needs in enumerate(old._original_needs()):
+            k = moved.place[i]
+            if not moved.free[k]:
+                for e in members(needs):
+                    if e in event_of:
+                        result[k] |= 1 << event_of[e]
+        return result
 
     def _true_needs(self, i: int, needs: int) -> int:
         """The events of `needs` that plain instruction `i` depends on, or may for another reason.
@@ -285,7 +341,8 @@ class _Repair:
     def mend(self, i: int, state: _State) -> None:
         """Adds what instruction `i` needs in `state`."""
         uses, defs = self.uses[i], self.defs[i]
-        if not uses | defs:
+        touched = self.needed_uses[i] | self.needed_defs[i]
+        if not touched:
             return
         fresh = uses if self.inserted[i] else uses & state.inserted
         over = 0
@@ -295,10 +352,9 @@ class _Repair:
             event = self.events[e]
             j = event.instruction
             if event.arrival:
-                late = self.defs[j] & (uses | defs)
-                if late:
+                if self.needed_defs[j] & touched:
                     self._wait(i, e)
-            elif self.uses[j] & defs and j != i:
+            elif self.uses[j] & defs and j != i and not self._reads_in_order(j, i):
                 arrival = self.arrives.get(j)
                 slow = arrival is None or self.events[arrival].cycles >= _LONG_CYCLES
                 if slow or self.wanted[e] or not self.wanted[arrival if arrival is not None else e]:
@@ -313,17 +369,26 @@ class _Repair:
             bit = 1 << r
             if bit & fresh:
                 late_cycles = max(late_cycles, state.storable.get(r, 0) if is_store else t)
-            if bit & defs:
+            if bit & defs & self.watched:
                 alike = bit & state.cs2r and self.name[i] == "CS2R"
                 first = t - _CS2R_ORDER_SLACK + self.lands[i] - 1 if alike else landing.get(r, 0)
                 late_cycles = max(late_cycles, first - self.lands[i] + 1)
         for r, t in state.busy_reads.items():
-            if (1 << r) & defs:
+            if (1 << r) & defs & self.watched:
                 late_cycles = max(late_cycles, t)
         if late_cycles > 0:
             block = self.program.blocks[int(self.program.block_of[i])]
             self._lengthen(block.index, i, late_cycles, frozenset())
             state.pass_cycles(late_cycles)
+
+    def _reads_in_order(self, first: int, second: int) -> bool:
+        """Whether the second instruction can't give its result before the first has read.
+
+        Left to ptxas's own order where there is no new one: waits are as they were there.
+        """
+        if self.moved is None or not (self.variable[first] and self.variable[second]):
+            return False
+        return self.name[first] in _READ_IN_ORDER and self.name[second] in _READ_IN_ORDER
 
     def _wait(self, i: int, e: int) -> None:
         if not self.wanted[e]:
@@ -471,13 +536,14 @@ def _successors(program: Program, b: int) -> list[int]:
     return result
 
 
-def repair(program: Program, inserted: Sequence[bool]) -> list[Word]:
+def repair(program: Program, inserted: Sequence[bool], moved: Moved | None = None) -> list[Word]:
     """The words of `program` with control bits that cover every hazard an edit may have made.
 
-    `inserted[i]` says that instruction i is not of the original. Raises `UnsupportedError` where no
+    `inserted[i]` says that instruction i is not of the original; `moved` what stands in another
+    order, with stalls that fit fixed-latency results already. Raises `UnsupportedError` where no
     legal control word does it.
     """
-    work = _Repair(program, inserted)
+    work = _Repair(program, inserted, moved)
     for _ in range(_ROUNDS):
         work.changed = False
         work.round()

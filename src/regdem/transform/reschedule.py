@@ -1,0 +1,528 @@
+"""A new order within blocks: fewer waits, or fewer registers at the peak.
+
+ptxas orders instructions for the registers it means to use. Where more are free, up to the count at
+which residency would fall, loads can be issued earlier and their users later; where instructions
+were inserted, waits can be filled. Kernels differ, so nothing is taken for better: every segment is
+ordered in several ways (`listing.py`), each is timed (`timeline.py`), and the original order stays
+unless another one saves `Options.least_gain` of the block, in the model.
+
+    program → webs → order of each segment → webs in the new order → registers → words
+            → stalls → waits and scoreboards → edit
+
+Invariants: instructions are permuted within segments (`segments.py`) only, so that no address
+changes; true dependences, the order of accesses to one value, and that of memory are kept
+(`listing.dependences`). Registers keep their numbers where that is possible (`recolour.py`).
+
+Not claimed: that it is faster. Nothing here is trusted: `check/` proves the result from the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regdem.analysis.liveness import liveness
+from regdem.analysis.webs import Webs, webs
+from regdem.binary.edit import KernelEdit
+from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
+from regdem.errors import UnsupportedError, UsageError
+from regdem.isa.control import get_control, set_control
+from regdem.isa.decode import decode
+from regdem.isa.decoded import INSTRUCTION_BYTES
+from regdem.isa.encode import Word
+from regdem.program.loops import loop_depth
+from regdem.program.program import Program
+from regdem.transform.colour import Colouring
+from regdem.transform.demoted import RESERVED_REGISTERS, Rewrite, program_of
+from regdem.transform.hazards import Moved, repair
+from regdem.transform.listing import (
+    Graph,
+    Task,
+    Values,
+    dependences,
+    ordered,
+    peak_of,
+    shallow,
+    values_of,
+)
+from regdem.transform.pace import block_cycles
+from regdem.transform.recolour import keep_numbers, moved_webs
+from regdem.transform.rename import rename
+from regdem.transform.restall import restall, reuse_flags
+from regdem.transform.segments import Segment, segments
+from regdem.transform.timeline import Timeline
+
+_LARGEST = 700
+"""Instructions of a segment beyond which only the cheap ways are tried."""
+_SLACKS = (0, 2, 4, 8, 16)
+"""Registers below the limit from which on the original order leads: one try each."""
+_STEP, _MOST_LESS = 2, 6
+"""Registers given up in a segment where colouring fails: at a time, and at most."""
+_ROUNDS = 24
+_NEVER = 1 << 60
+
+
+@dataclass(frozen=True)
+class RescheduleOptions:
+    """`registers` per thread to stay within. `mode`: "stalls" or "peak".
+
+    `least_gain`: the share of a block's cycles that a new order must save, and `least_cycles` at
+    least; `enough_cycles` are enough in any block. `has_slots`: annotated accesses are slots of a
+    rewrite, and the proof is against the kernel before it.
+    """
+
+    registers: int
+    mode: str = "stalls"
+    least_gain: float = 0.03
+    least_cycles: int = 3
+    enough_cycles: int = 40
+    has_slots: bool = False
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """A block in another order. `cycles`: a warp's through it, in the model, before and after."""
+
+    block: int
+    loop_depth: int
+    instructions: int
+    moved: int
+    cycles_before: int
+    cycles_after: int
+
+
+@dataclass(frozen=True)
+class Rescheduling(Rewrite):
+    """A rewrite with the blocks that stand in a new order."""
+
+    reordered: tuple[Reordered, ...] = ()
+
+
+def reschedule(kernel: Kernel, options: RescheduleOptions) -> Rescheduling:
+    """A new order of `kernel`'s instructions, within `options.registers`.
+
+    Raises `UsageError` (`nothing_to_do`) where no order is better, `UnsupportedError` where the
+    kernel can't be rewritten.
+    """
+    _refuse(kernel)
+    program = program_of(kernel)
+    found = webs(program, liveness(program, follow_guards=True))
+    slots = {
+        a.offset // INSTRUCTION_BYTES for a in kernel.annotations if a.kind == SPILL_ANNOTATION
+    }
+    plan = _Plan(Timeline(program, found), found, options, slots)
+    limit = options.registers - RESERVED_REGISTERS
+    before = block_cycles(program, plan.timeline.late_cycles)
+    for _ in range(_ROUNDS):
+        chosen = plan.chosen(limit)
+        if not chosen:
+            break
+        renewed = moved_webs(plan.timeline, found, plan.order(chosen), list(chosen))
+        colouring = keep_numbers(renewed, limit, len(program))
+        if colouring.failed >= 0:
+            group = renewed.groups[colouring.failed]
+            plan.tighten(chosen, [renewed.webs[w].points for w in group.webs])
+            continue
+        try:
+            words = _words(plan, chosen, found, colouring)
+        except UnsupportedError as error:
+            if error.code not in ("latency", "hazards_unsettled"):
+                raise
+            plan.give_up(chosen, _block_at(program, error.offset))
+            continue
+        after = block_cycles(_with_words(program, words), plan.timeline.late_cycles)
+        worse = [
+            b
+            for b in sorted({segment.block for segment in chosen})
+            if not plan.is_worth(b, before[b], after[b])
+        ]
+        if not worse:
+            return _finished(kernel, plan, chosen, colouring, words, before, after)
+        for b in worse:
+            plan.give_up(chosen, b)
+    raise UsageError(
+        "no other order is better", code="nothing_to_do", kernel=kernel.name,
+        hint=f"within {options.registers} registers, by the model",
+    )  # fmt: skip
+
+
+def _block_at(program: Program, offset: int | None) -> int | None:
+    """The block of a code offset; None where it isn't known."""
+    if offset is None or not 0 <= offset < INSTRUCTION_BYTES * len(program):
+        return None
+    return int(program.block_of[offset // INSTRUCTION_BYTES])
+
+
+def _refuse(kernel: Kernel) -> None:
+    if kernel.reconfigures_registers:
+        raise UnsupportedError(
+            "the kernel moves registers between warps (setmaxnreg)",
+            code="setmaxnreg",
+            kernel=kernel.name,
+        )
+    if kernel.is_relocatable:
+        raise UnsupportedError(
+            "the object is relocatable: its functions are not linked yet",
+            code="relocatable",
+            hint="rewrite the linked cubin",
+            kernel=kernel.name,
+        )
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A segment with what is needed to order it."""
+
+    segment: Segment
+    graph: Graph
+    values: Values
+    multi_pass: list[bool]
+    peak: int
+
+
+_Chosen = dict[Segment, list[int]]
+"""The new order of each segment that gets one, as places of its old one."""
+
+
+class _Plan:
+    """What is to be ordered anew, for one kernel, and what has turned out not to do."""
+
+    def __init__(
+        self, timeline: Timeline, found: Webs, options: RescheduleOptions, slots: Collection[int]
+    ) -> None:
+        self.timeline = timeline
+        self.webs = found
+        self.options = options
+        program = timeline.program
+        self.depth = loop_depth(program)
+        self._cost = [timeline.cost(b.index, range(b.start, b.end)) for b in program.blocks]
+        self._at = _live_counts(found, len(program))
+        self._pieces: dict[int, list[_Piece]] = {}
+        self._less: dict[Segment, int] = {}
+        self._known: dict[tuple[int, int], _Chosen] = {}
+        counted = _counted(program)
+        for segment in segments(program):
+            if not _touches(program, segment, counted):
+                self._pieces.setdefault(segment.block, []).append(self._piece(segment, slots))
+
+    def _piece(self, segment: Segment, slots: Collection[int]) -> _Piece:
+        timeline = self.timeline
+        values = values_of(timeline, self.webs, segment, int(self._at[2 * segment.start]))
+        multi_pass = timeline.multi_pass[segment.start : segment.end]
+        return _Piece(
+            segment, dependences(timeline, segment, slots), values, multi_pass,
+            peak_of(values, multi_pass, range(segment.end - segment.start)),
+        )  # fmt: skip
+
+    def chosen(self, limit: int) -> _Chosen:
+        """The segments to be ordered anew within `limit` live values, with their orders."""
+        result: _Chosen = {}
+        for b in self._pieces:
+            known = self._known.get((b, limit))
+            if known is None:
+                known = self._known[b, limit] = self._of_block(b, limit)
+            result.update(known)
+        return result
+
+    def order(self, chosen: _Chosen) -> list[int]:
+        """The instructions of the whole program in the new order."""
+        result = list(range(len(self.timeline.program)))
+        for segment, places in chosen.items():
+            result[segment.start : segment.end] = [segment.start + k for k in places]
+        return result
+
+    def tighten(self, chosen: _Chosen, points: Sequence[int]) -> None:
+        """Registers run out for a group with these points: fewer for the segments it crosses."""
+        held = 0
+        for mine in points:
+            held |= mine
+        for segment in chosen:
+            window = (1 << (2 * segment.end)) - (1 << (2 * segment.start))
+            if held & window:
+                self._less[segment] = self._less.get(segment, 0) + _STEP
+                self._forget(segment.block)
+
+    def give_up(self, chosen: _Chosen, block: int | None) -> None:
+        """The segments of a block stay as they are (None: all do)."""
+        for segment in chosen:
+            if block is None or segment.block == block:
+                self._less[segment] = _NEVER
+                self._forget(segment.block)
+
+    def _forget(self, block: int) -> None:
+        self._known = {key: known for key, known in self._known.items() if key[0] != block}
+
+    def is_worth(self, block: int, before: int, after: int) -> bool:
+        """Whether what was written is better enough, with all waits and bank conflicts."""
+        if self.options.mode == "peak":
+            return after <= 1.1 * before + 16
+        gained = before - after
+        return gained >= min(self.options.least_cycles, self.options.least_gain * before) / 2
+
+    def _of_block(self, b: int, limit: int) -> _Chosen:
+        block = self.timeline.program.blocks[b]
+        order = list(range(block.start, block.end))
+        cost = self._cost[b]
+        result: _Chosen = {}
+        for piece in self._pieces[b]:
+            less = self._less.get(piece.segment, 0)
+            if less > _MOST_LESS:
+                continue
+            ways = self._fewer if self.options.mode == "peak" else self._faster
+            found = ways(block.start, order, piece, limit - less, cost)
+            if found is not None:
+                result[piece.segment], order, cost = found
+        return result
+
+    def _put(self, start: int, order: list[int], piece: _Piece, places: list[int]) -> list[int]:
+        """The block's order with this segment's places in another one."""
+        segment = piece.segment
+        low, high = segment.start - start, segment.end - start
+        return [*order[:low], *(segment.start + k for k in places), *order[high:]]
+
+    def _faster(
+        self, start: int, order: list[int], piece: _Piece, limit: int, cost: int
+    ) -> tuple[list[int], list[int], int] | None:
+        """(places, the block's order, its cost) of the fastest way, if it is worth it."""
+        b = piece.segment.block
+        options = self.options
+        needed = min(
+            max(options.least_cycles, options.least_gain * self._cost[b]), options.enough_cycles
+        )
+        if cost - self._floor(order) < needed:
+            return None
+        best: tuple[list[int], list[int], int] | None = None
+        for places in self._tries(piece, order[: piece.segment.start - start], limit):
+            new = self._put(start, order, piece, places)
+            there = self.timeline.cost(b, new)
+            if there < (cost if best is None else best[2]):
+                best = (places, new, there)
+        return None if best is None or cost - best[2] < needed else best
+
+    def _fewer(
+        self, start: int, order: list[int], piece: _Piece, limit: int, cost: int
+    ) -> tuple[list[int], list[int], int] | None:
+        """The same of the way with the fewest registers at the peak, down to `limit`."""
+        if piece.peak <= limit:
+            return None
+        best: tuple[list[int], list[int], int] | None = None
+        least = piece.peak
+        for places in self._shallow_tries(piece, order[: piece.segment.start - start], limit):
+            peak = max(limit, peak_of(piece.values, piece.multi_pass, places))
+            new = self._put(start, order, piece, places)
+            there = self.timeline.cost(piece.segment.block, new)
+            if peak < least or (best is not None and peak == least and there < best[2]):
+                best, least = (places, new, there), peak
+        return best
+
+    def _floor(self, order: Sequence[int]) -> int:
+        """Cycles that no order can save: issue, and the busiest pipe."""
+        busy: dict[str, int] = {}
+        for i in order:
+            pipe, cycles = self.timeline.pipe[i]
+            busy[pipe] = busy.get(pipe, 0) + cycles
+        return max(len(order), *busy.values()) if order else 0
+
+    def _task(self, piece: _Piece, prefix: Sequence[int]) -> Task:
+        timeline, segment = self.timeline, piece.segment
+        clock = timeline.clock(segment.block, late=True)
+        for i in prefix:
+            clock.issue(i)
+        inside = range(segment.start, segment.end)
+        return Task(
+            piece.graph, piece.values, piece.multi_pass,
+            [clock.ready(i) for i in inside],
+            [self._tail(segment, i) for i in inside],
+            [timeline.pipe[i] for i in inside],
+            clock.free(), clock.now,
+        )  # fmt: skip
+
+    def _tail(self, segment: Segment, i: int) -> int:
+        """Cycles that must follow instruction i for the next reader of its late results."""
+        timeline = self.timeline
+        if not timeline.variable[i]:
+            return 0
+        block = timeline.program.blocks[segment.block]
+        rest = timeline.length[segment.block] - (
+            timeline.since[segment.end] if segment.end < block.end else
+            timeline.length[segment.block]
+        )  # fmt: skip
+        uses = timeline.next_use[segment.block]
+        away = [rest + uses[key] for key in timeline.writes[i] if key in uses]
+        return max(0, timeline.late_cycles[i] - min(away)) if away else 0
+
+    def _tries(self, piece: _Piece, prefix: Sequence[int], limit: int) -> Iterable[list[int]]:
+        task = self._task(piece, prefix)
+        paths = task.paths()
+        limit = max(limit, piece.peak)
+        seen: set[int] = set()
+        large = len(task.ready) > _LARGEST
+        for slack in _SLACKS[:1] if large else _SLACKS:
+            soft = limit - slack
+            if soft in seen:
+                continue
+            seen.add(soft)
+            places = ordered(task, paths, limit, soft)
+            if places is not None:
+                yield places
+        places = ordered(task, paths, limit, limit, steady=True)
+        if places is not None:
+            yield places
+
+    def _shallow_tries(
+        self, piece: _Piece, prefix: Sequence[int], limit: int
+    ) -> Iterable[list[int]]:
+        task = self._task(piece, prefix)
+        yield shallow(task)
+        paths = task.paths()
+        for most in range(limit, piece.peak):
+            places = ordered(task, paths, most, most - 2)
+            if places is not None:
+                yield places
+                return
+
+
+def _live_counts(found: Webs, instructions: int) -> NDArray[np.int32]:
+    """(2 n + 2,) webs that hold a register at each point."""
+    n = 2 * instructions + 2
+    total = np.zeros(n, dtype=np.int32)
+    for web in found.webs:
+        if not web.points:
+            continue
+        data = np.frombuffer(web.points.to_bytes((n + 7) // 8, "little"), dtype=np.uint8)
+        total += np.unpackbits(data, bitorder="little")[:n]
+    return total
+
+
+def _counted(program: Program) -> int:
+    """Scoreboards that a DEPBAR counts down on."""
+    code = program.code
+    forms = code.table.forms
+    return sum(
+        {
+            1 << ((int(code.words[i, 0]) >> 44) & 7)
+            for i, f in enumerate(code.form_indices)
+            if forms[f].name == "DEPBAR"
+        }
+    )
+
+
+def _touches(program: Program, segment: Segment, boards: int) -> bool:
+    """Whether a segment sets or waits for one of the scoreboards."""
+    if not boards:
+        return False
+    code = program.code
+    inside = slice(segment.start, segment.end)
+    return any(
+        wait & boards or (1 << write) & boards or (1 << read) & boards
+        for wait, write, read in zip(
+            code.wait_mask[inside].tolist(),
+            code.write_scoreboard[inside].tolist(),
+            code.read_scoreboard[inside].tolist(),
+            strict=True,
+        )
+    )
+
+
+def _words(plan: _Plan, chosen: _Chosen, found: Webs, colouring: Colouring) -> list[Word]:
+    """The words in their new order, with registers, stalls, waits and scoreboards.
+
+    Raises `UnsupportedError` where no control bits do.
+    """
+    timeline = plan.timeline
+    program = timeline.program
+    n = len(program)
+    order = plan.order(chosen)
+    place = [0] * n
+    for k, i in enumerate(order):
+        place[i] = k
+    free = [False] * n
+    for segment in chosen:
+        free[segment.start : segment.end] = [True] * (segment.end - segment.start)
+    words = rename(program, found, colouring.register, list(range(n)))
+    stalls = restall(timeline, order, free)
+    changed = {segment.block for segment in chosen}
+    flags = reuse_flags(timeline, order, changed)
+    placed: list[Word] = []
+    for k, i in enumerate(order):
+        lo, hi = words[i]
+        control = get_control(hi)
+        if int(program.block_of[i]) in changed:
+            stall = stalls[k]
+            calm = control.yield_bit if stall == control.stall else int(stall <= 2)
+            calm = max(calm, int(flags[k] > 0))
+            hi = set_control(hi, replace(control, stall=stall, reuse=flags[k], yield_bit=calm))
+        placed.append((lo, hi))
+    watched = 0
+    for web in found.webs:
+        new = colouring.register[web.index]
+        if new != web.register or any(free[i] for i in web.writes):
+            watched |= 1 << new
+    moved = Moved(program, place, [free[i] for i in order], watched)
+    return repair(_with_words(program, placed), [False] * n, moved)
+
+
+def _finished(
+    kernel: Kernel,
+    plan: _Plan,
+    chosen: _Chosen,
+    colouring: Colouring,
+    words: Sequence[Word],
+    before: Sequence[int],
+    after: Sequence[int],
+) -> Rescheduling:
+    """The edit for the file, and what was done."""
+    program, found = plan.timeline.program, plan.webs
+    n = len(program)
+    order = plan.order(chosen)
+    index = np.zeros(n + 1, dtype=np.int64)
+    index[np.array(order)] = np.arange(n)
+    index[n] = n
+    highest = max(
+        colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes
+    )
+    registers = highest + 1 + RESERVED_REGISTERS
+    edit = KernelEdit(
+        code=b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words),
+        offset_map=index * INSTRUCTION_BYTES,
+        target_map=np.arange(n + 1, dtype=np.int64) * INSTRUCTION_BYTES,
+        registers_per_thread=registers,
+        register_map=_register_map(found, colouring),
+    )
+    reordered: list[Reordered] = []
+    for b in sorted({segment.block for segment in chosen}):
+        block = program.blocks[b]
+        moved = sum(order[k] != k for k in range(block.start, block.end))
+        reordered.append(
+            Reordered(b, plan.depth[b], block.end - block.start, moved, before[b], after[b])
+        )
+    return Rescheduling(
+        edit=edit,
+        registers_per_thread=registers,
+        shared_bytes=kernel.static_shared_bytes,
+        slots=0,
+        demoted=(),
+        rematerialised=(),
+        inserted_instructions=0,
+        method="reschedule",
+        reordered=tuple(reordered),
+    )
+
+
+def _with_words(program: Program, words: Sequence[Word]) -> Program:
+    data = b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words)
+    return replace(program, code=decode(data, program.code.table.arch))
+
+
+def _register_map(found: Webs, colouring: Colouring) -> dict[int, int]:
+    """Old to new register numbers, for those whose webs all got one number."""
+    new: dict[int, set[int]] = {}
+    for web in found.webs:
+        new.setdefault(web.register, set()).add(colouring.register[web.index])
+    return {r: next(iter(s)) for r, s in new.items() if len(s) == 1}
+
+
+__all__ = ["Reordered", "RescheduleOptions", "Rescheduling", "reschedule"]
