@@ -32,7 +32,7 @@ from regdem.check.graph import closure_over_calls, solve
 from regdem.check.locals import data_reads
 from regdem.check.places import FILE_BASE, MEMORY_BASE, place_name
 from regdem.check.product import Product
-from regdem.check.purity import is_nop, is_pure
+from regdem.check.purity import is_nop, is_pure, never_happens
 from regdem.check.returns import copied_register
 from regdem.check.state import ALWAYS, NOTHING, UNKNOWN, ZERO, Facts, State
 from regdem.check.uniform import copied_place
@@ -348,6 +348,9 @@ class DataflowCheck:
             moves += zip(places, _stored(rewritten, j, len(places)), strict=True)
         else:
             reads += frame
+        if i >= 0 and never_happens(original, i):
+            reads, writes, copies, moves = (), (), [], []
+            values = stale = fresh = 0
         return _Step(
             i=i,
             j=j,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from regdem.check.expressions import RZ, URZ, Operation, operation_of
 from regdem.check.graph import Graph
 from regdem.check.places import FILE_BASE, MEMORY_BASE
+from regdem.check.purity import never_happens
 from regdem.check.slots import WORDS_OF_SIZE, signed_offset
 from regdem.check.view import CodeView
 
@@ -115,7 +116,7 @@ def _address(view: CodeView, i: int) -> int | None:
     """The only register of the address of a LDL or STL of whole words, or None."""
     if view.name[i] not in ("LDL", "STL") or (view.high[i] >> 9 & 7) not in WORDS_OF_SIZE:
         return None
-    if signed_offset(view.low[i]) % 4:
+    if signed_offset(view.low[i]) % 4 or never_happens(view, i):
         return None
     data = 32 if view.name[i] == "STL" else 16
     rows = [row for row in view.rows[i] if row.reads and (row.bit != data or row.file == 1)]
@@ -140,7 +141,7 @@ def _starts(view: CodeView, end: int) -> dict[int, int]:
     held: dict[int, int] = {}
     for i in range(end):
         value = None
-        if view.guard[i] < 0 and len(view.writes[i]) == 1:
+        if view.guard[i] < 0 and not never_happens(view, i) and len(view.writes[i]) == 1:
             operation = operation_of(view.low[i], view.high[i])
             value = None if operation is None else _offset(operation, held)
         for place in view.writes[i]:

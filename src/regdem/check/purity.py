@@ -24,8 +24,8 @@ _NO_OPERATION = "NOP"
 
 
 def is_pure(view: CodeView, i: int) -> bool:
-    """Whether instruction `i` has no effect but its result."""
-    if view.control[i] != "none":
+    """Whether instruction `i` has no effect but its result, and has that."""
+    if view.control[i] != "none" or never_happens(view, i):
         return False
     name = view.name[i].partition(".")[0]
     if name in _ARITHMETIC or name in _CONSTANT_LOADS:
@@ -34,6 +34,11 @@ def is_pure(view: CodeView, i: int) -> bool:
     if name in _SPECIAL:
         return number in INVARIANT_SPECIAL_REGISTERS
     return name == "CS2R" and number == 0xFF  # SRZ: zero
+
+
+def never_happens(view: CodeView, i: int) -> bool:
+    """Whether the guard of instruction `i` is always false (`@!PT`)."""
+    return view.guard[i] < 0 and view.guard_negated[i]
 
 
 def is_nop(view: CodeView, i: int) -> bool:

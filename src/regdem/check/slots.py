@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from regdem.check.expressions import BlockShape, Expressions, operation_of
 from regdem.check.graph import Graph, closure_over_calls, solve
 from regdem.check.places import FILE_BASE
+from regdem.check.purity import never_happens
 from regdem.check.view import CodeView
 
 WORDS_OF_SIZE = {4: 1, 5: 2, 6: 4}
@@ -54,6 +55,8 @@ class _Registers:
     def step(self, i: int, held: _Held) -> None:
         view = self.view
         result: int | None = None
+        if never_happens(view, i):
+            return
         if view.guard[i] < 0 and len(view.writes[i]) >= 1:
             operation = operation_of(view.low[i], view.high[i])
             if operation is not None:
@@ -95,7 +98,11 @@ def signed_offset(low: int) -> int:
 
 def shared_accesses(view: CodeView, graph: Graph, expressions: Expressions) -> list[SharedAccess]:
     """All LDS and STS of a program whose addresses have expressions, in code order."""
-    wanted = {i for i, name in enumerate(view.name) if name in ("LDS", "STS")}
+    wanted = {
+        i
+        for i, name in enumerate(view.name)
+        if name in ("LDS", "STS") and not never_happens(view, i)
+    }
     if not wanted:
         return []
     changed = closure_over_calls(graph, lambda i: _mask(view.writes[i])) if graph.sites else {}
