@@ -17,6 +17,7 @@ Not claimed: that a base computes the same bits as another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from regdem.binary import Cubin, Kernel
 from regdem.choice import KernelChoice, choose, gain
 from regdem.combine import NotCombined, combine, same_code
 from regdem.errors import RegdemError
+from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.predict.model import learn
 from regdem.predict.profile import Corrections, Profile
 from regdem.rewrite import Request, refuse_architecture
@@ -42,7 +44,14 @@ from regdem.variants import (
 )
 
 ROUND = 8
-"""Rewrites of a kernel that are made before what is left is looked at again."""
+"""Rewrites of a kernel that are made before what is left is looked at again; half of them where it
+has more than `_LARGE` instructions."""
+_LARGE = 3000
+_COST_OF_FALL = 0.4
+"""Instructions that demotion adds, for the share of registers given up: 6 % for a seventh, 12 % for
+a quarter (`euler_flux`, `bispectrum`). Only for the order in which rewrites are tried."""
+_TOO_FAR = ("slots_do_not_fit", "target_out_of_reach", "out_of_time")
+"""Refusals of a demotion that hold for fewer registers too."""
 _ALIKE = 0.95
 """What storing every value may save over computing some again."""
 
@@ -52,7 +61,8 @@ class Options:
     """What to try. `grid_blocks`: of the launch, if known. `trip_count`: per loop level.
 
     `paper`: also the RegDem paper's variants. `effort`: a key of `bases.EFFORTS`. `compilers`:
-    how many run side by side. `profile`: what was measured of the kernel as it is.
+    how many run side by side. `profile`: what was measured of the kernel as it is. `budget_s`: CPU
+    seconds after which no more rewrites of a kernel are made; None: the effort's; 0: never.
     """
 
     grid_blocks: int | None = None
@@ -61,6 +71,13 @@ class Options:
     effort: str = "normal"
     compilers: int = 1
     profile: Profile | None = None
+    budget_s: float | None = None
+
+    @property
+    def budget(self) -> float:
+        """CPU seconds for the rewrites of a kernel; infinite where there is no limit."""
+        given = EFFORTS[self.effort].budget if self.budget_s is None else self.budget_s
+        return given if given > 0 else math.inf
 
 
 Progress = Callable[[int, int, Outcome], None]
@@ -77,15 +94,35 @@ class _Work:
     surveyed: dict[str, Surveyed] = field(default_factory=dict[str, Surveyed])
     outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
     queue: list[VariantSpec] = field(default_factory=list[VariantSpec])
+    spent_s: float = 0.0
 
     @property
     def reference(self) -> Base:
         """What everything is compared with: the input, or the default build of a source."""
         return self.bases[0]
 
+    @property
+    def round(self) -> int:
+        """Rewrites to make before what is left is looked at again."""
+        is_large = len(self.kernel.code) > _LARGE * INSTRUCTION_BYTES
+        return ROUND // 2 if is_large else ROUND
+
     def base(self, name: str) -> Base:
         """By name."""
         return next(base for base in self.bases if base.name == name)
+
+    def promise(self, spec: VariantSpec) -> float:
+        """What to order rewrites by: the bound, and more the further the registers have to fall. A
+        promotion comes before those that demote as well, which wait for it."""
+        surveyed = self.surveyed[spec.base]
+        name = self.base(spec.base).variant("promote")
+        like = surveyed.specs if spec.name == name else (spec,)
+        count = surveyed.state.registers_per_thread
+        return min(
+            self.bound(each) * (1.0 + _COST_OF_FALL * max(0.0, 1.0 - each.registers / count))
+            for each in like
+            if each.kind == spec.kind and each.registers <= max(count, spec.registers)
+        )
 
     def bound(self, spec: VariantSpec) -> float:
         """The least cycles a rewrite could be predicted to need."""
@@ -207,7 +244,7 @@ def _survey(
         for base in each.bases:
             _list_base(each, base, counter)
         planned = [s for base in each.surveyed.values() for s in base.specs]
-        planned.sort(key=each.bound)
+        planned.sort(key=each.promise)
         paper = [spec for spec in planned if spec.candidates != "live-range"]
         first = [spec for spec in planned if spec.candidates == "live-range" and not spec.after]
         kept = {spec.name for spec in first[: effort.rewrites]}
@@ -261,11 +298,22 @@ def _rewrite(
         owners: list[int] = []
         for k, each in enumerate(work):
             for spec in _next_round(each, options, counter):
-                jobs.append(Job(each.base(spec.base), each.request, spec, each.workload))
+                base, most = each.base(spec.base), _patience(each, options)
+                jobs.append(Job(base, each.request, spec, each.workload, most))
                 owners.append(k)
         answers = run_jobs(jobs, executor, lambda _, outcome: counter.tell(outcome))
         for k, job, outcome in zip(owners, jobs, answers, strict=True):
             work[k].outcomes[outcome.spec.name] = _unless_known(seen[k], job, outcome)
+            work[k].spent_s += outcome.cpu_s
+
+
+def _patience(work: _Work, options: Options) -> float:
+    """CPU seconds for one rewrite of the next round; 0: no limit."""
+    left = options.budget - work.spent_s
+    limit = EFFORTS[options.effort].patience
+    if math.isinf(left):
+        return limit
+    return min(limit, left) if limit > 0 else left
 
 
 def _next_round(work: _Work, options: Options, counter: _Counter) -> list[VariantSpec]:
@@ -274,10 +322,16 @@ def _next_round(work: _Work, options: Options, counter: _Counter) -> list[Varian
     best = _best_cycles(work)
     chosen: list[VariantSpec] = []
     later: list[VariantSpec] = []
-    while work.queue and len(chosen) < ROUND:
+    if work.spent_s >= options.budget:
+        for spec in work.queue:
+            reason = f"beyond the budget of {options.budget:.0f} s of CPU time"
+            counter.tell(_note(work, spec, "skipped", reason))
+        work.queue.clear()
+    while work.queue and len(chosen) < work.round:
         spec = work.queue.pop(0)
-        first = work.outcomes.get(spec.after)
-        if spec.after and first is None:
+        name = spec.after or (_plain(work, spec) if bound else "")
+        first = work.outcomes.get(name)
+        if first is None and name:
             later.append(spec)
             continue
         reason = _useless(work, spec, first, bound * best)
@@ -293,15 +347,42 @@ def _useless(work: _Work, spec: VariantSpec, first: Outcome | None, most_cycles:
     """Why a rewrite need not be made, or nothing."""
     least = work.bound(spec)
     if first is not None:
+        name = first.spec.name
         if first.done is None or first.prediction is None:
-            return f"{spec.after} was not made: {first.reason}"
-        if not first.done.rewrite.rematerialised:
-            return f"{spec.after} computes nothing again"
-        least = first.prediction.predicted_cycles * _ALIKE
+            return f"{name} was not made: {first.reason}"
+        if not spec.after:
+            least *= first.prediction.predicted_cycles / work.bound(first.spec)
+        elif first.done.rewrite.rematerialised:
+            least = first.prediction.predicted_cycles * _ALIKE
+        else:
+            return f"{name} computes nothing again"
+    if most_cycles and (harder := _harder(work, spec)) is not None:
+        return f"{harder.spec.name} was not made: {harder.reason}"
     if most_cycles and spec.candidates == "live-range" and least > most_cycles:
         best = _best_cycles(work)
         return f"would need at least {least / best:.2f} times the cycles of the best found"
     return ""
+
+
+def _harder(work: _Work, spec: VariantSpec) -> Outcome | None:
+    """A demotion of the same base to more registers that failed: fewer need more slots, of which
+    there are fewer."""
+    for other in work.outcomes.values():
+        like = other.spec
+        if (like.base, like.kind, like.candidates) != (spec.base, "demote", spec.candidates):
+            continue
+        if other.status in _TOO_FAR and spec.kind == "demote" and like.registers > spec.registers:
+            return other
+    return None
+
+
+def _plain(work: _Work, spec: VariantSpec) -> str:
+    """The promotion alone, which is to be made before the promotion that demotes as well; ""."""
+    name = work.base(spec.base).variant("promote")
+    surveyed = work.surveyed[spec.base]
+    is_lower = spec.registers < surveyed.state.registers_per_thread
+    is_planned = any(each.name == name for each in surveyed.specs)
+    return name if spec.kind == "promote" and is_lower and is_planned else ""
 
 
 def _best_cycles(work: _Work) -> float:

@@ -3,8 +3,8 @@
 Problem: a few rewrites of large kernels take minutes, and most of these end in a refusal; the other
 rewrites of the kernel should not wait for them.
 
-Method: the interval timer of the process's CPU time raises `OutOfTime` in the main thread. CPU time,
-not time by the clock: what is tried should depend little on what else the machine does.
+Method: the interval timer of the process's CPU time raises `OutOfTime` in the main thread. It is
+not time by the clock, so that what is tried depends little on what else the machine does.
 
 Not claimed: exactness. A call into native code ends first. Where there is no such timer (Windows),
 or the work does not run in the main thread, there is no limit.
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
 
 class OutOfTime(BaseException):
-    """The limit was reached. Not an `Exception`, so that nothing on the way takes it for its own."""
+    """The limit was reached. No `Exception`, so that nothing on the way takes it for its own."""
 
 
 def _raise(_number: int, _frame: FrameType | None) -> None:
@@ -28,7 +28,7 @@ def _raise(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def at_most(cpu_seconds: float) -> Iterator[None]:
+def at_most(cpu_seconds: float) -> Generator[None]:
     """Raises `OutOfTime` in the body once the process used this much more CPU time; 0: never."""
     if cpu_seconds <= 0 or not _has_timer():
         yield

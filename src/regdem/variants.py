@@ -10,6 +10,7 @@ is a bound: a rewrite that could not win even so is not made.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, field, replace
@@ -20,12 +21,15 @@ from regdem.bases import DEFAULT, EFFORTS, INPUT, Base, Effort
 from regdem.binary import Cubin, Kernel
 from regdem.errors import RegdemError, UsageError
 from regdem.machine import Occupancy, cliff_table
+from regdem.patience import OutOfTime, at_most
 from regdem.predict.model import Prediction, predict
 from regdem.predict.profile import Corrections
 from regdem.rewrite import KernelRewrite, Request, State, demote_kernel, state_of
 from regdem.transform.paper import PASSES, combinations, letters
 
 PAPER_ORDERS = ("cfg", "static", "conflict")
+_RECOVERIES = 2
+"""Register counts above a kernel's own, at its residency and below, that spills come back to."""
 _PROMOTED_BOUND = 0.9
 """What promotion may save beyond its bound: the spills all in L1."""
 
@@ -53,8 +57,8 @@ class Outcome:
     """What became of a variant.
 
     `status`: "built" (the compiler's, nothing to prove), "proved" (equal to its base), "same" (the
-    same code as an earlier variant), "skipped" (not made: it could not win), or the code of what
-    stands in the way; `reason` says more.
+    same code as an earlier variant), "skipped" (not made: it could not win, or there was no time),
+    "out_of_time" (given up), or the code of what stands in the way; `reason` says more.
     """
 
     spec: VariantSpec
@@ -65,6 +69,8 @@ class Outcome:
     base: Base | None = None
     state: State | None = None
     """What it needs of an SM and what stays resident, where there is code."""
+    cpu_s: float = 0.0
+    """CPU seconds that making it took."""
 
     @property
     def is_proved(self) -> bool:
@@ -151,15 +157,26 @@ class Survey:
 
 @dataclass(frozen=True)
 class Job:
-    """A rewrite of one base; picklable."""
+    """A rewrite of one base; picklable. `most_cpu_s`: when it is given up; 0: never."""
 
     base: Base
     request: Request
     spec: VariantSpec
     workload: Workload = Workload()
+    most_cpu_s: float = 0.0
 
     def run(self) -> Outcome:
         """Makes, proves and predicts it."""
+        start = time.process_time()
+        try:
+            with at_most(self.most_cpu_s):
+                outcome = self._made()
+        except OutOfTime:
+            reason = f"not made within {self.most_cpu_s:.0f} s of CPU time"
+            outcome = Outcome(self.spec, "out_of_time", reason)
+        return replace(outcome, cpu_s=time.process_time() - start)
+
+    def _made(self) -> Outcome:
         from regdem.promotion import promote_kernel
 
         cubin = self.base.cubin()
@@ -232,8 +249,9 @@ def variant_specs(
     base: Base | None = None,
     effort: Effort | str = "normal",
 ) -> list[VariantSpec]:
-    """Rewrites of a kernel worth trying: promotion of its spills, and each cliff above its present
-    residency, with and without recomputed values and promotion.
+    """Rewrites of a kernel worth trying: promotion of its spills, also back into registers at a
+    lower residency, and each cliff above its present one, with and without recomputed values and
+    promotion.
 
     `paper` adds the RegDem paper's variants. Specs are named after `base`, if it is given.
     """
@@ -251,6 +269,14 @@ def variant_specs(
     specs: list[VariantSpec] = []
     if spills:
         specs.append(spec("promote", "promote", kernel.registers_per_thread))
+        if origin.name in (INPUT, DEFAULT):
+            more = [
+                cliff.registers_max
+                for cliff in cliff_table(now.launch)
+                if cliff.active_warps <= now.active_warps
+                and cliff.registers_max > kernel.registers_per_thread
+            ]
+            specs += [spec(f"recover_{at}", "promote", at) for at in sorted(more)[:_RECOVERIES]]
     cliffs = [
         cliff.registers_max
         for cliff in cliff_table(now.launch)

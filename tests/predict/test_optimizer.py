@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from regdem.cli.promote import command as promote_command
 from regdem.cli.schemas import schema
 from regdem.errors import UsageError
 from regdem.machine import block_shape
-from regdem.optimizer import KernelChoice, optimize_cubin
+from regdem.optimizer import KernelChoice, Options, optimize_cubin
 from regdem.rewrite import Request
 from regdem.variants import variant_specs
 
@@ -40,7 +41,7 @@ def choice(cubin: Cubin, name: str) -> tuple[Cubin, KernelChoice]:
 def test_spills_are_promoted_and_proved(cubin: Cubin) -> None:
     new, done = choice(cubin, "single")
     assert done.chosen is not None
-    assert done.chosen.spec.name == "promote"
+    assert done.chosen.spec.name == "recover_32"  # back into registers, which are there
     verdict = check_pair(cubin.kernel("single"), new.kernel("single"), threads=256)
     assert not verdict.findings
     typical, least, most = done.gain(done.chosen)
@@ -60,7 +61,7 @@ def test_nothing_to_gain_leaves_the_input(cubin: Cubin) -> None:
 
 def test_variants_are_at_cliffs_above_the_present_residency(cubin: Cubin) -> None:
     specs = variant_specs(cubin.kernel("single"), REQUEST)
-    assert [spec.name for spec in specs] == ["promote"]
+    assert [spec.name for spec in specs] == ["promote", "recover_32", "recover_40"]
     few = Request(threads=block_shape(256), dynamic_shared_bytes=0)
     assert variant_specs(cubin.kernel("plain"), few) == []
 
@@ -73,12 +74,27 @@ def test_command_line(tmp_path: Path) -> None:
     assert result.exception is None
     jsonschema.validate(json.loads(result.stdout), schema("optimize"))
     body = json.loads(result.stdout)["kernels"][0]
-    assert body["chosen"] == "promote"
+    assert body["chosen"] == "recover_32"
     assert body["after"]["predicted_cycles"] < body["before"]["predicted_cycles"]
     assert body["checks"] == {"dataflow": "proved", "layout": "clean", "hazards": "clean"}
-    assert [entry["status"] for entry in body["variants"]] == ["proved"]
-    assert [path.name for path in folder.iterdir()] == ["single.promote.cubin"]
-    assert out.read_bytes() == (folder / "single.promote.cubin").read_bytes()
+    status = {entry["name"]: entry["status"] for entry in body["variants"]}
+    assert status["promote"] == status["recover_32"] == "proved"
+    assert (folder / "single.promote.cubin").exists()
+    assert out.read_bytes() == (folder / "single.recover_32.cubin").read_bytes()
+
+
+def test_a_budget_ends_the_making_of_rewrites(
+    cubin: Cubin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regdem.optimizer.ROUND", 1)
+    options = Options(budget_s=1e-6)
+    _, choices = optimize_cubin(cubin, [cubin.kernel("single")], [REQUEST], options)
+    done = choices[0]
+    assert [o.status for o in done.outcomes if o.status != "skipped"] != []
+    left = [o for o in done.outcomes if o.status == "skipped"]
+    assert len(left) == 2
+    assert all("CPU time" in o.reason for o in left)
+    assert Options(budget_s=0.0).budget == math.inf
 
 
 def test_rank_of_files(tmp_path: Path) -> None:

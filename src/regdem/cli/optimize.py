@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from regdem.binary.demangle import demangle
 from regdem.cli.kernels import block_threads
 from regdem.cli.options import (
     KernelPattern,
@@ -189,7 +190,7 @@ def summary(choice: KernelChoice) -> str:
     width = max(width, 7)
     kept = "the input, unchanged" if choice.reference == "input" else "the default build"
     lines = [
-        f"{choice.name}  ({choice.threads} threads per block)",
+        f"{demangle(choice.name)}  ({choice.threads} threads per block)",
         f"  chosen: {choice.chosen.spec.name if choice.chosen else kept} ({choice.reason})",
         f"  {'variant':<{width}} {'regs':>4} {'warps':>5} {'shared B':>8}  predicted speed-up",
         f"  {choice.reference:<{width}} {before.registers_per_thread:>4} "
