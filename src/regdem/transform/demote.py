@@ -218,13 +218,11 @@ def _by_live_range(
             if not out_of_reach(values, gaps, crowd, target, options.most_slots):
                 chosen = choose_gaps(values, gaps, crowd, target, 4 * options.most_slots)
                 chosen = None if chosen is None else settled(live, chosen)
-            slots = None if chosen is None else _slots(program, live, chosen, options.most_slots)
+            slots = None if chosen is None else _slots(program, live, chosen)
             if slots is not None and slots[1] > options.most_slots:
                 chosen = choose_gaps(values, gaps, crowd, target, options.most_slots)
                 chosen = None if chosen is None else settled(live, chosen)
-                slots = (
-                    None if chosen is None else _slots(program, live, chosen, options.most_slots)
-                )
+                slots = None if chosen is None else _slots(program, live, chosen)
             if chosen is None and shortage.lost.any() and not shortage.is_even:
                 shortage.give_up_evenly()
                 continue
@@ -297,13 +295,14 @@ class _Item:
 
 
 def _slots(
-    program: Program, live: Liveness, chosen: Sequence[Choice], most: int
+    program: Program, live: Liveness, chosen: Sequence[Choice]
 ) -> tuple[dict[int, int], int]:
-    """Slots by web, and their number; packed tighter where live ranges need more than fit."""
-    found = share_slots(chosen)
-    if found[1] <= most:
-        return found
-    return share_slots(chosen, lambda choice: slot_points(program, live, choice))
+    """Slots by web, and their number: no more than are needed, since slots are taken from L1."""
+    loose = share_slots(chosen)
+    if not loose[1]:
+        return loose
+    tight = share_slots(chosen, lambda choice: slot_points(program, live, choice))
+    return min(tight, loose, key=lambda found: found[1])
 
 
 def _spill(

@@ -152,10 +152,19 @@ class _Block:
             clock[i] = now
             now += max(1, self.stalls[i])
         delay = 0  # waiting so far, on top of the stalls
-        pending: list[list[tuple[int, float]]] = [[] for _ in range(SCOREBOARDS)]
+
+        def use(e: int, here: int) -> int:
+            """When it is needed, without what is waited for until then."""
+            where = first_need.get(e)
+            if where is None or where <= here:
+                return now + self.later.get(e, _AFTER_BLOCK_CYCLES)
+            return clock[where]
+
+        # By scoreboard: event, when it will be over, when it is needed.
+        pending: list[list[tuple[int, float, int]]] = [[] for _ in range(SCOREBOARDS)]
         for e, k in self.foreign.items():
             if e in first_need or self._still(e):
-                pending[k].append((e, self._still(e)))
+                pending[k].append((e, self._still(e), use(e, -1)))
         for i in self.instructions:
             time = clock[i] + delay
             over = 0
@@ -163,7 +172,7 @@ class _Block:
                 over |= self.done_with[e] | (1 << e)
             if over:
                 late = max(
-                    (ready for queue in pending for e, ready in queue if (over >> e) & 1),
+                    (ready for queue in pending for e, ready, _ in queue if (over >> e) & 1),
                     default=0.0,
                 )
                 if late > time:
@@ -173,31 +182,23 @@ class _Block:
             for e in self.by_instruction.get(i, ()):
                 event = events[e]
                 ready = time + event.cycles
-
-                def use(other: int, here: int = i, waited: int = delay) -> float:
-                    where = first_need.get(other)
-                    foreign = other in self.foreign
-                    if where is None or (where <= here and not foreign):
-                        return now + waited + self.later.get(other, _AFTER_BLOCK_CYCLES)
-                    return clock[where] + waited
-
-                mine = max(use(e), ready)
+                used = use(e, i)
+                mine = max(used + delay, ready)
                 opens = event.cycles >= _LONG_CYCLES and first_need.get(e, -1) <= i
                 costs: list[tuple[float, int, int]] = []
                 for k in for_long if event.cycles >= _LONG_CYCLES else for_short:
                     cost = 0.0
-                    for q, other_ready in pending[k]:
-                        theirs = max(use(q), other_ready)
-                        if use(e) <= use(q):
-                            cost += max(0.0, other_ready - mine)
-                        if use(q) <= use(e):
-                            cost += max(0.0, ready - theirs)
+                    for _, other_ready, other_use in pending[k]:
+                        if used <= other_use and other_ready > mine:
+                            cost += other_ready - mine
+                        if other_use <= used:
+                            cost += max(0.0, ready - max(other_use + delay, other_ready))
                     if opens and not pending[k]:
                         cost += _OPENING_CYCLES
                     costs.append((cost, int(k != event.scoreboard) + len(pending[k]), k))
                 board = event.scoreboard if event.pinned else min(costs)[2]
                 boards[e] = board
-                pending[board].append((e, ready))
+                pending[board].append((e, ready, used))
         return boards
 
     def _still(self, e: int) -> float:
