@@ -33,6 +33,13 @@ RECORDED: dict[str, Word] = {
     "IMAD.IADD R5, R6, 0x1, R7": encode.add(5, 6, 7),
     "LDC R5, c[0x0][0x28]": encode.ldc(5, 0, 0x28),
     "NOP": encode.nop(),
+    "MOV R5, R6": encode.mov(5, 6),
+    "@!P1 MOV R5, RZ": encode.mov(5, 255, guard=Guard(1, True)),
+    "ULDC UR4, c[0x0][0x28]": encode.uldc(4, 0, 0x28),
+    "UIADD3 UR4, UR5, -0x68, URZ": encode.uniform_add_immediate(4, 5, -0x68),
+    "LDL R9, [UR8+0x8]": encode.by_uniform_address((0x80001097983, 0x1EA40000100800), 8),
+    "LDL.64 R26, [UR6+0x8]": encode.by_uniform_address((0x800011A7983, 0xEE80000100A00), 6),
+    "@P0 STL [UR5+0x4], R2": encode.by_uniform_address((0x40201000387, 0x1E20000100800), 5),
 }
 """Text as printed by nvdisasm 13.5.37."""
 

@@ -58,6 +58,49 @@ def test_part_of_the_frame_moves_hottest_first(cubin: Cubin, name: str, slots: i
     assert all(w.loads + w.stores > 0 for w in done.promoted)
 
 
+def by_uniform_register(kernel: Kernel) -> list[bool]:
+    """For each LDL and STL, whether a uniform register holds its address."""
+    words = decode(kernel.code, kernel.arch).words.tolist()
+    return [bool(hi >> 27 & 1) for lo, hi in words if lo & 0xFFF in (0x983, 0x387, 0x987)]
+
+
+@pytest.mark.parametrize(("name", "slots"), [("dynamic", 7), ("single", 3), ("twice", 12)])
+def test_what_stays_is_reached_through_a_uniform_register(
+    cubin: Cubin, name: str, slots: int
+) -> None:
+    kernel = cubin.kernel(name)
+    done, new, verdict = run(cubin, name, PromoteOptions(THREADS, slots))
+    assert not verdict.findings
+    assert not any(by_uniform_register(kernel))
+    assert by_uniform_register(new) == [True] * done.local_accesses_left
+    assert done.registers_per_thread == kernel.registers_per_thread
+    assert done.method == "promote"
+
+
+def test_spills_come_back_into_registers_first(cubin: Cubin) -> None:
+    done, new, verdict = run(cubin, "dynamic", PromoteOptions(THREADS, 44, registers=64))
+    assert not verdict.findings
+    assert done.method == "recover"
+    assert not done.promoted
+    assert done.local_accesses_left == 0
+    assert done.shared_bytes == cubin.kernel("dynamic").static_shared_bytes
+    assert 24 < new.registers_per_thread <= 64
+    assert not {"LDL", "STL"} & set(names(new))
+    assert names(new).count("LDS") == names(cubin.kernel("dynamic")).count("LDS")
+
+
+@pytest.mark.parametrize(("slots", "method"), [(2, "recover+promote"), (0, "recover")])
+def test_what_fits_no_register_gets_a_slot_or_stays(cubin: Cubin, slots: int, method: str) -> None:
+    done, new, verdict = run(cubin, "dynamic", PromoteOptions(THREADS, slots, registers=27))
+    assert not verdict.findings
+    assert done.method == method
+    assert new.registers_per_thread <= 27
+    assert done.recovered
+    assert bool(done.promoted) == bool(slots)
+    assert done.local_accesses_left == len(by_uniform_register(new)) > 0
+    assert all(by_uniform_register(new)) == bool(slots)
+
+
 def test_promotion_below_the_register_count(cubin: Cubin) -> None:
     done, new, verdict = run(cubin, "single", PromoteOptions(128, 80, registers=20))
     assert not verdict.findings

@@ -24,7 +24,7 @@ from regdem.check.expressions import SR_CGA_CTA_ID, SR_CTAID
 from regdem.check.findings import Finding
 from regdem.check.graph import Graph, closure_over_calls, solve
 from regdem.check.places import FILE_BASE, place_name
-from regdem.check.purity import is_pure
+from regdem.check.purity import is_pure, never_happens
 from regdem.check.returns import copied_register
 from regdem.check.state import ZERO
 from regdem.check.view import CodeView
@@ -157,7 +157,7 @@ class _Values:
             if not places:
                 return
             found = self._results(i, words, held)
-        unguarded = view.guard[i] < 0
+        unguarded = view.guard[i] < 0 and not never_happens(view, i)
         for place, value in zip(places, found, strict=True):
             if unguarded and value is not None:
                 held[place] = value
