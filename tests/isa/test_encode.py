@@ -21,6 +21,8 @@ RECORDED: dict[str, Word] = {
     "@!P2 LDS R4, [R9+-0x10]": encode.lds(4, 9, -16, guard=Guard(2, True)),
     "STS [R9+0x80], R7": encode.sts(9, 0x80, 7),
     "@P1 STS [R9+0x80], R7": encode.sts(9, 0x80, 7, guard=Guard(1)),
+    "R2UR UR62, R7": encode.to_uniform(62, 7),
+    "MOV R9, UR61": encode.from_uniform(9, 61),
     "S2R R3, SR_TID.X": encode.s2r(3, encode.TID_X),
     "S2R R3, SR_TID.Y": encode.s2r(3, encode.TID_Y),
     "S2R R3, SR_TID.Z": encode.s2r(3, encode.TID_Z),
