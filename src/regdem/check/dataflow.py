@@ -24,19 +24,21 @@ result depends on registers they never wrote.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from regdem.check.expressions import RZ
 from regdem.check.findings import Finding
 from regdem.check.graph import closure_over_calls, solve
 from regdem.check.locals import data_reads
+from regdem.check.order import Commit
 from regdem.check.places import FILE_BASE, MEMORY_BASE, place_name
 from regdem.check.product import Product
 from regdem.check.purity import is_nop, is_pure, never_happens
 from regdem.check.returns import copied_register
 from regdem.check.state import ALWAYS, NOTHING, UNKNOWN, ZERO, Facts, State
 from regdem.check.uniform import copied_place
-from regdem.check.view import CodeView
+from regdem.check.view import CodeView, read_at
 
 _MOST_FINDINGS = 20
 _SRZ = 0xFF
@@ -59,7 +61,8 @@ class Programs:
 
     `private` maps LDL and STL of the original to the values they reach; `slots` maps LDS and STS
     of the rewritten program to the places they reach. Accesses in `located` have partners with an
-    equal address, whatever its register.
+    equal address, whatever its register. `commits` come behind instructions of the original
+    (`order.py`).
     """
 
     original: CodeView
@@ -68,6 +71,7 @@ class Programs:
     slots: dict[int, tuple[int, ...]]
     product: Product
     located: frozenset[int] = frozenset()
+    commits: Mapping[int, Commit] = field(default_factory=dict[int, Commit])
 
 
 @dataclass
@@ -131,6 +135,8 @@ class _Step:
     recompute: tuple[PureFact, ...]
     stale: int  # facts about the original that end here
     fresh: int  # and that begins here
+    commit: Commit | None  # what the original's versions become behind this step
+    changed: int  # mask of values that the original writes here or by the commit
 
 
 class DataflowCheck:
@@ -146,7 +152,7 @@ class DataflowCheck:
         self._findings: list[Finding] = []
         self._reporting = False
         if self.graph.sites:
-            self._values = closure_over_calls(self.graph, lambda k: self._steps[k].values)
+            self._values = closure_over_calls(self.graph, lambda k: self._steps[k].changed)
             self._places = closure_over_calls(self.graph, self._written_places)
             self._stale = closure_over_calls(self.graph, lambda k: self._steps[k].stale)
         else:
@@ -164,6 +170,8 @@ class DataflowCheck:
         for words in self.programs.private.values():
             for word in words:
                 values |= 1 << word
+        for commit in self.programs.commits.values():
+            values &= ~commit.dead
         states = solve(self.graph, self, State.entry(values)).at
         self._reporting = True
         for block in sorted(states):
@@ -185,6 +193,8 @@ class DataflowCheck:
                 self._dropped(step, state)
             else:
                 self._matched(step, state)
+            if step.commit is not None:
+                state.commit(step.commit.register_of, step.commit.dead)
         return state
 
     def edge(self, block: int, state: State, taken: bool) -> State:
@@ -218,11 +228,12 @@ class DataflowCheck:
     def _matched(self, step: _Step, state: State) -> None:
         guard = step.guard
         if guard >= 0 and not state.holds(step.guard_place, guard >> 1):
-            self._report("guard", step, f"the guard isn't the original's {_name(guard >> 1)}")
+            name = self._value_name(guard >> 1, step)
+            self._report("guard", step, f"the guard isn't the original's {name}")
         for value, place in step.reads:
             if not state.holds(place, value, guard):
-                where = self._place_name(place)
-                message = f"{where} doesn't hold the original's {_name(value)} here"
+                name = self._value_name(value, step)
+                message = f"{self._place_name(place)} doesn't hold the original's {name} here"
                 self._report("stale_operand", step, message)
         if not step.writes and not step.copies:
             return
@@ -282,6 +293,16 @@ class DataflowCheck:
                 for value, place in zip(fact.writes, places.writes[step.j], strict=True):
                     found[place] = found.get(place, 0) | 1 << value
         return found
+
+    def _value_name(self, value: int, step: _Step) -> str:
+        """A value in words; a version goes by its register's name."""
+        if not any(commit.dead >> value & 1 for commit in self.programs.commits.values()):
+            return _name(value)
+        view = self.programs.original
+        if value == view.guard[step.i]:
+            return f"P{view.low[step.i] >> 12 & 7}"
+        names = _names(view, step.i)
+        return next((place_name(r) for r, v in names.items() if v == value), "value")
 
     def _place_name(self, place: int) -> str:
         if place < self._first_frame_place:
@@ -351,6 +372,12 @@ class DataflowCheck:
         if i >= 0 and never_happens(original, i):
             reads, writes, copies, moves = (), (), [], []
             values = stale = fresh = 0
+        commit = self.programs.commits.get(i)
+        changed = values
+        for register in () if commit is None else commit.register_of.values():
+            changed |= 1 << register
+            stale |= self._facts.touching.get(register, 0)
+            fresh &= ~self._facts.touching.get(register, 0)
         return _Step(
             i=i,
             j=j,
@@ -365,6 +392,8 @@ class DataflowCheck:
             recompute=recompute,
             stale=stale,
             fresh=fresh,
+            commit=commit,
+            changed=changed,
         )
 
     def _frame_words(self, i: int) -> _Pairs:
@@ -388,7 +417,7 @@ class DataflowCheck:
         source = copied_register(view.low[i], view.high[i])
         if source is None or len(view.writes[i]) != 1:
             return []
-        return [(view.writes[i][0], ZERO if source == RZ else source)]
+        return [(view.writes[i][0], ZERO if source == RZ else _names(view, i)[source])]
 
     def _rewritten_moves(self, j: int) -> list[tuple[int, int]]:
         view = self.programs.rewritten
@@ -405,10 +434,13 @@ class DataflowCheck:
 
 def _stored(view: CodeView, i: int, words: int) -> tuple[int, ...]:
     """The places a store of `words` words takes its data from."""
-    for row in view.rows[i]:
-        if row.bit == 32 and row.reads:
-            return tuple(range(row.first, row.first + row.width))
-    return (ZERO,) * words
+    return read_at(view, i, 32) or (ZERO,) * words
+
+
+def _names(view: CodeView, i: int) -> dict[int, int]:
+    """For each register that instruction `i` reads, the value it has there (`order.py`)."""
+    registers = (row.first + e for row in view.rows[i] if row.reads for e in range(row.width))
+    return dict(zip(registers, view.reads[i], strict=True))
 
 
 def _name(value: int) -> str:

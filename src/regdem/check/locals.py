@@ -21,7 +21,7 @@ from regdem.check.graph import Graph
 from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.purity import never_happens
 from regdem.check.slots import WORDS_OF_SIZE, signed_offset
-from regdem.check.view import CodeView
+from regdem.check.view import CodeView, read_at
 
 _STACK_POINTER = 1
 _BY_UNIFORM = 1 << 27
@@ -67,9 +67,9 @@ def frame_words(view: CodeView, graph: Graph) -> FrameWords:
             if len(view.writes[i]) > 1 or (view.guard[i] >= 0 and _STACK_POINTER not in written):
                 return _OPAQUE
             last_definition = i
-        elif i not in bases and addresses.intersection(view.reads[i]):
-            return _OPAQUE
-        elif i in bases and addresses.intersection(_data(view, i)):
+        elif (i not in bases and addresses.intersection(view.reads[i])) or (
+            i in bases and addresses.intersection(_data(view, i))
+        ):
             return _OPAQUE
     if last_definition >= graph.end[0] or last_definition >= accesses[0]:
         return _OPAQUE
@@ -109,7 +109,7 @@ def key_at(view: CodeView, i: int, place: int) -> tuple[str, str, int, int, int,
 
 def data_reads(view: CodeView, i: int) -> tuple[int, ...]:
     """What a local access reads besides its address."""
-    return tuple(_data(view, i)) if view.name[i] == "STL" else ()
+    return read_at(view, i, 32) if view.name[i] == "STL" else ()
 
 
 def _address(view: CodeView, i: int) -> int | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 FILE_BASE = (0, 256, 320, 328)
 """First value number of each register file (GPR, UGPR, PRED, UPRED)."""
+PREDICATE_VERSIONS = (336, 511)
+"""Value numbers (first, end) of predicates within reordered code (`order.py`)."""
 MEMORY_BASE = 512
 """First value number of memory words: the original's local words, then the slots."""
 

@@ -18,10 +18,10 @@ they would compute now; it lets an inserted copy of one of them be recognised (r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regdem.check.places import FILE_BASE, MEMORY_BASE
+from regdem.check.places import FILE_BASE, MEMORY_BASE, PREDICATE_VERSIONS
 
 Facts = tuple[int, dict[int, int]]
 """A place's content: values held always, and further values held under conditions."""
@@ -35,7 +35,7 @@ ALWAYS = -2
 ZERO = MEMORY_BASE - 1
 """Value and place of the zero register: always held, never written."""
 
-_PREDICATES = ((1 << (FILE_BASE[3] + 8)) - 1) & ~((1 << FILE_BASE[2]) - 1)
+_PREDICATES = ((1 << PREDICATE_VERSIONS[1]) - 1) & ~((1 << FILE_BASE[2]) - 1)
 
 
 @dataclass
@@ -156,6 +156,37 @@ class State:
             self.undefined |= undefined
         for place, value in gained:
             self._gain(place, value, guard)
+
+    def commit(self, register_of: Mapping[int, int], dead: int) -> None:
+        """Versions become what registers hold (version -> register), and all of `dead` end.
+
+        See `order.py`: this is a copy of all at once, behind which no version is looked at again.
+        """
+        stale = dead
+        for register in register_of.values():
+            stale |= 1 << register
+
+        def renamed(mask: int) -> int:
+            if not mask & stale:
+                return mask
+            new = mask & ~stale
+            for version, register in register_of.items():
+                new |= (mask >> version & 1) << register
+            return new
+
+        def conditions(facts: Mapping[int, int]) -> dict[int, int]:
+            kept: dict[int, int] = {}
+            for condition, mask in facts.items():
+                value = register_of.get(condition >> 1, condition >> 1)
+                if value == condition >> 1 and stale >> value & 1:
+                    continue
+                kept[2 * value + (condition & 1)] = renamed(mask)
+            return kept
+
+        self.hold = {place: renamed(mask) for place, mask in self.hold.items()}
+        self.when = {place: conditions(facts) for place, facts in self.when.items()}
+        self.undefined = renamed(self.undefined)
+        self.undefined_when = conditions(self.undefined_when)
 
     def _gain(self, place: int, value: int, guard: int) -> None:
         if guard < 0 or self.holds(place, value, guard ^ 1):

@@ -145,6 +145,16 @@ def _elements(rows: tuple[OperandRow, ...], *, reads: bool) -> tuple[int, ...]:
     return tuple(found)
 
 
+def read_at(view: CodeView, i: int, bit: int) -> tuple[int, ...]:
+    """The values that instruction `i` reads through the register field at `bit`, as in `reads`."""
+    at = 0
+    for row in view.rows[i]:
+        if row.reads and row.bit == bit and row.file == 0:
+            return view.reads[i][at : at + row.width]
+        at += row.width if row.reads else 0
+    return ()
+
+
 def _masked(decoded: DecodedCode) -> list[int]:
     """The words with operand fields, control bits and code displacements cleared."""
     words = decoded.words
