@@ -94,18 +94,18 @@ class Module:
         return Module(self.path, chosen, self.problems)
 
 
-def load(source: str | os.PathLike[str] | bytes) -> Module:
+def load(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Module:
     """The cubins in a file, folder or bytes: a cubin, a fat binary, a host program or library, an
-    object, an archive, a kernel cache. `"-"` is standard input.
+    object, an archive, a kernel cache. `"-"` is standard input. name: what bytes are called.
 
     Raises InputError where nothing can be read, or where there is no cubin in it.
     """
-    path = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
+    path = name or ("<bytes>" if isinstance(source, bytes) else os.fspath(source))
     images: list[Image] = []
     problems: list[str] = []
     first: InputError | None = None
     other: set[str] = set()
-    for entry in open_container(source):
+    for entry in open_container(source, name=name):
         if entry.problem is not None:
             problems.append(f"{entry.name}: {entry.problem}")
         if entry.kind != "cubin":

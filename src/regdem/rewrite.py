@@ -15,7 +15,7 @@ from regdem.binary import Cubin, Kernel
 from regdem.check import Verdict, check_pair
 from regdem.check.layout import declared_threads
 from regdem.errors import ProofError, RegdemError, UnsupportedError, UsageError
-from regdem.isa.table import supported_architectures
+from regdem.isa.table import require_architecture
 from regdem.machine import BlockShape, Launch, Occupancy, free_shared_bytes, occupancy, reach_blocks
 from regdem.transform.demote import demote
 from regdem.transform.demoted import (
@@ -111,6 +111,7 @@ class Request:
 
     `threads`: the launch's block. `registers` or `blocks`: the target. `candidates`: the order
     (`transform/candidates.py`). `dynamic_shared_bytes`: of the launch, for the occupancy.
+    `reschedule`: instructions may get a new order (`rescheduling.py`).
     `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
 
@@ -121,6 +122,7 @@ class Request:
     candidates: str = "live-range"
     rematerialise: bool = True
     uniform: bool = True
+    reschedule: bool = True
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
@@ -180,13 +182,7 @@ def target_registers(kernel: Kernel, request: Request) -> int:
 
 def refuse_architecture(kernel: Kernel) -> None:
     """Raises `UnsupportedError` for code of an architecture whose instructions are not known."""
-    if kernel.arch.rstrip("af") not in supported_architectures():
-        raise UnsupportedError(
-            f"{kernel.arch} code can't be rewritten yet",
-            code="unsupported_architecture",
-            hint=f"rewrites work for {', '.join(supported_architectures())}",
-            kernel=kernel.name,
-        )
+    require_architecture(kernel.arch, kernel.name)
 
 
 def refuse_block(kernel: Kernel, threads: int) -> None:

@@ -15,6 +15,8 @@ from regdem.cli.schemas import schema
 
 TESTS = Path(__file__).resolve().parents[1]
 SPILLS = TESTS / "transform" / "data" / "spills.cubin"
+LINES = TESTS / "binary" / "data" / "lines_sm_90.cubin"
+LESS = ["--threads", "128", "--registers", "16"]
 FATBIN = TESTS / "binary" / "data" / "containers" / "size.fatbin"
 
 
@@ -50,6 +52,47 @@ def test_kernels_that_need_nothing_or_are_refused_are_reported(
         assert each["reason"]
         assert after.kernel(each["name"]).code == kernel.code
         assert (each["status"] == "nothing_to_do") == (kernel.registers_per_thread <= 20)
+
+
+def test_a_kernel_that_is_refused_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.cubin"
+    value = answer("demote", capsys, str(LINES), "-o", str(out), *LESS)
+    status = {each["name"]: (each["status"], each.get("reason", "")) for each in value["kernels"]}
+    assert status["_Z6sharedPfi"][0] == "rewritten"
+    assert status["_Z6printsi"] == ("refused", "an indirect call has unknown targets")
+    assert status["_Z5plainPfi"][0] == status["_Z5tablePii"][0] == "nothing_to_do"
+    assert status["_Z12dynamic_callPfi"][0] == "refused"
+    after = Cubin.parse(out.read_bytes())
+    for kernel in Cubin.parse(LINES.read_bytes()).kernels:
+        same = after.kernel(kernel.name).code == kernel.code
+        assert same == (status[kernel.name][0] != "rewritten")
+
+
+def test_where_nothing_is_done_all_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.cubin"
+    for target, counts in (
+        (["--registers", "20"], "4 need nothing, 1 refused"),
+        (["--registers", "64"], "5 need nothing"),
+        (["--blocks", "99"], "5 refused"),
+    ):
+        what = ["demote", str(LINES), "-o", str(out), "--threads", "128", *target]
+        assert counts in error(capsys, *what)["hint"]
+        assert not out.exists()
+
+
+def test_a_kernel_without_a_block_size_does_not_stop_one_that_declares_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = ["demote", str(LINES), "-o", str(tmp_path / "out.cubin"), "--registers", "16"]
+    assert run(what) == 0
+    assert "the block size is not declared (give --threads)" in capsys.readouterr().out
+    value = answer("demote", capsys, *what[1:])
+    rewritten = [each["name"] for each in value["kernels"] if each["status"] == "rewritten"]
+    assert rewritten == ["_Z6sharedPfi"]
 
 
 def test_promotion_skips_kernels_without_spills(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from regdem.binary.demangle import demangle
 from regdem.cli.kernels import block_threads
 from regdem.cli.options import KernelPattern, rewrite_options
 from regdem.cli.output import Output, dump_json, envelope, input_entry
@@ -113,7 +114,7 @@ def summary(done: KernelRewrite) -> str:
     a, b = done.before, done.after
     rewrite = done.rewrite
     lines = [
-        f"{done.name}  ({done.threads} threads per block)",
+        f"{demangle(done.name)}  ({done.threads} threads per block)",
         f"  registers per thread   {a.registers_per_thread:>7} -> {b.registers_per_thread}",
         f"  resident blocks        {a.active_blocks:>7} -> {b.active_blocks}",
         f"  resident warps         {a.active_warps:>7} -> {b.active_warps}",

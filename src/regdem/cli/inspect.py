@@ -163,7 +163,7 @@ def load_file(path: str, arch: str | None = None) -> tuple[Module, dict[str, Any
 
     if path == "-":
         data = sys.stdin.buffer.read()
-        module = load(data, arch)
+        module = load(data, arch, "<stdin>")
         return module, envelope({}, path=path, data=data)
     module = load(path, arch)
     for problem in module.problems:

@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from regdem.binary import Cubin, Kernel
+from regdem.binary import Kernel
 from regdem.cli.options import KernelPattern
-from regdem.cli.output import read_input
-from regdem.errors import UsageError
+from regdem.cli.output import note
+from regdem.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
+    from regdem.api import Located
     from regdem.program.program import Program
 
 
-def cubin_kernels(
-    path: str, pattern: KernelPattern | None
-) -> tuple[Cubin, tuple[Kernel, ...], bytes]:
-    """The cubin in a file, its kernels that the pattern selects, and the file's bytes.
+def file_kernels(path: str, pattern: KernelPattern | None) -> tuple[list[Located], dict[str, Any]]:
+    """The kernels in a file that the pattern selects, and the file as JSON names it.
 
-    Raises InputError for an unreadable file or none of ours, UsageError if no kernel is selected.
+    The file: whatever `inspect` takes. Raises InputError where there is no device code in it,
+    UsageError if no kernel is selected.
     """
-    data = read_input(path)
-    cubin = Cubin.parse(data, path)
-    return cubin, select_kernels(cubin.kernels, pattern, path), data
+    from regdem.cli.inspect import load_file, select
+
+    module, head = load_file(path)
+    return select(module, pattern), head["input"]
+
+
+def understood(located: Sequence[Located], path: str) -> list[Located]:
+    """The kernels whose instructions are known; a note about others. All, where none is: what is
+    asked of them will say so.
+    """
+    from regdem.isa.table import supported_architectures
+
+    known = [e for e in located if e.kernel.arch.rstrip("af") in supported_architectures()]
+    others = sorted({e.kernel.arch for e in located} - {e.kernel.arch for e in known})
+    if known and others:
+        note(f"regdem: {path}: left out: code for {', '.join(others)}")
+    return known or list(located)
+
+
+class Refusals:
+    """Kernels of a file that are not understood: told, unless none of its kernels is."""
+
+    def __init__(self) -> None:
+        self.errors: list[UnsupportedError] = []
+
+    @contextmanager
+    def kept(self, kernel: str) -> Generator[None]:
+        """Keeps the refusal of one kernel, to go on with the next."""
+        try:
+            yield
+        except UnsupportedError as error:
+            error.kernel = error.kernel or kernel
+            self.errors.append(error)
+
+    def settle(self, done: int) -> None:
+        """After all kernels, `done` of which were understood. Raises the first refusal if none."""
+        if self.errors and not done:
+            raise self.errors[0]
+        for error in self.errors:
+            note(f"regdem: left out: {error}")
 
 
 def select_kernels(
@@ -59,6 +98,11 @@ def block_threads(kernel: Kernel, path: str) -> int:
             "the block size is not declared", file=path, kernel=kernel.name, hint="give --threads"
         )
     return threads
+
+
+def launch_threads(located: Located, path: str) -> int:
+    """The same of a kernel in its place, where a sidecar file may say more."""
+    return located.sidecar_threads or block_threads(located.kernel, path)
 
 
 def cluster_blocks(kernel: Kernel) -> int:

@@ -127,9 +127,21 @@ def _report(error: RegdemError, *, as_json: bool) -> int:
         sys.stdout.write(dump_json({"error": error.to_dict()}))
         sys.stdout.flush()
     else:
-        line = " ".join(str(error).split())
+        line = " ".join(str(_readable(error)).split())
         print(f"regdem: error: {line}", file=sys.stderr)
     return EXIT_BAD_INPUT
+
+
+def _readable(error: RegdemError) -> RegdemError:
+    """The error with the kernel as people write it; JSON keeps the symbol."""
+    if error.kernel is None:
+        return error
+    from regdem.binary.demangle import demangle
+
+    return RegdemError(
+        error.message, hint=error.hint, file=error.file, kernel=demangle(error.kernel),
+        offset=error.offset,
+    )  # fmt: skip
 
 
 def _forget_stdout() -> None:

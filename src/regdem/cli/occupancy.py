@@ -148,14 +148,14 @@ def _of_file(
     grid: int | None,
     sms: int | None,
 ) -> tuple[list[Answer], dict[str, Any]]:
-    from regdem.cli.kernels import block_threads, cluster_blocks, cubin_kernels
+    from regdem.cli.kernels import cluster_blocks, file_kernels, launch_threads
 
-    cubin, kernels, data = cubin_kernels(path, pattern)
-    target = cubin.arch if arch is None else arch
-    if target == "all":
+    if arch == "all":
         raise UsageError("--arch all compares numbers, not files", file=path)
+    located, head = file_kernels(path, pattern)
     answers: list[Answer] = []
-    for entry in kernels:
+    for place in located:
+        entry = place.kernel
         read = {
             "registers": entry.registers_per_thread,
             "static_shared_bytes": entry.static_shared_bytes,
@@ -163,9 +163,9 @@ def _of_file(
             "cluster": cluster_blocks(entry),
         }
         values = numbers | {key: value for key, value in read.items() if numbers.get(key) is None}
-        count = threads.threads if threads else block_threads(entry, path)
-        answers.append(_answer(entry.name, target, count, values, grid, sms))
-    return answers, envelope({}, path=path, data=data)
+        count = threads.threads if threads else launch_threads(place, path)
+        answers.append(_answer(entry.name, arch or entry.arch, count, values, grid, sms))
+    return answers, envelope({"input": head})
 
 
 def _emit_one(output: Output, answer: Answer) -> None:
@@ -178,14 +178,19 @@ def _emit_one(output: Output, answer: Answer) -> None:
 
 
 def _emit_kernels(output: Output, answers: list[Answer], head: dict[str, Any]) -> None:
+    from regdem.binary.demangle import demangle
+
+    shown = [(demangle(answer.name or ""), answer) for answer in answers]
     output.emit(
-        text=lambda: "\n".join(f"{answer.name}\n{_text(answer)}" for answer in answers),
+        text=lambda: "\n".join(
+            f"{demangle(answer.name or '')}\n{_text(answer)}" for answer in answers
+        ),
         json=lambda: dump_json(
             head | {"kernels": [{"name": answer.name} | _body(answer) for answer in answers]}
         ),
         html=lambda: html_page(
             "Occupancy",
-            "\n".join(f"<h2><code>{_safe(a.name)}</code></h2>{_html(a)}" for a in answers),
+            "\n".join(f"<h2><code>{_safe(name)}</code></h2>{_html(a)}" for name, a in shown),
         ),
     )
 

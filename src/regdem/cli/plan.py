@@ -147,21 +147,25 @@ def _of_file(
     warps: int | None,
     numbers: dict[str, Any],
 ) -> tuple[list[KernelPlan], dict[str, Any]]:
-    from regdem.cli.kernels import block_threads, cubin_kernels
+    from regdem.cli.kernels import Refusals, file_kernels, launch_threads, understood
 
-    cubin, kernels, data = cubin_kernels(path, pattern)
+    located, head = file_kernels(path, pattern)
+    refusals = Refusals()
     plans: list[KernelPlan] = []
-    for kernel in kernels:
+    for place in located if warps is not None else understood(located, path):
+        kernel = place.kernel
         read = {
             "registers": kernel.registers_per_thread,
             "static_shared_bytes": kernel.static_shared_bytes,
             "barriers": kernel.barriers,
         }
         values = read | {key: value for key, value in numbers.items() if value is not None}
-        count = threads.threads if threads else block_threads(kernel, path)
-        launch = _launch(arch or cubin.arch, count, values)
-        plans.append(_plan_kernel(kernel, launch, latency_cycles, warps))
-    return plans, envelope({}, path=path, data=data)
+        count = threads.threads if threads else launch_threads(place, path)
+        launch = _launch(arch or kernel.arch, count, values)
+        with refusals.kept(kernel.name):
+            plans.append(_plan_kernel(kernel, launch, latency_cycles, warps))
+    refusals.settle(len(plans))
+    return plans, envelope({"input": head})
 
 
 def _plan_kernel(

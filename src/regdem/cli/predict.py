@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from regdem.cli.kernels import block_threads, cubin_kernels, kernel_program
+from regdem.cli.kernels import Refusals, file_kernels, kernel_program, launch_threads, understood
 from regdem.cli.options import (
     KernelPattern,
     debug_option,
@@ -19,10 +19,11 @@ from regdem.cli.options import (
     threads_option,
     trip_count_option,
 )
-from regdem.cli.output import Output, dump_json, envelope, input_entry
+from regdem.cli.output import Output, dump_json, envelope
 from regdem.machine import BlockShape, block_shape
 
 if TYPE_CHECKING:
+    from regdem.api import Located
     from regdem.predict.model import Prediction
 
 
@@ -31,6 +32,7 @@ class Row(NamedTuple):
     in the first file, typical, least and most."""
 
     file: str
+    place: Located
     prediction: Prediction
     key: float
     gains: tuple[float, float, float]
@@ -75,7 +77,10 @@ def command(
     explain: bool,
     output: Output,
 ) -> int:
-    """Predict the kernels of FILES, the fastest first."""
+    """Predict the kernels of FILES, the fastest first.
+
+    FILES: cubins, programs, objects, sources: what `inspect` takes.
+    """
     from regdem.choice import gain
     from regdem.predict.model import learn, predict
     from regdem.predict.paper import paper_cycles
@@ -87,30 +92,38 @@ def command(
     inputs: list[dict[str, str]] = []
     first: dict[str, Prediction] = {}
     learned: dict[str, Corrections] = {}
-    for number, file in enumerate(files):
-        _, kernels, data = cubin_kernels(file, kernel)
-        inputs.append(input_entry(file, data))
-        for each in kernels:
-            request = Request(
-                threads=threads or block_shape(block_threads(each, file)),
-                dynamic_shared_bytes=dynamic_shared_bytes,
-            )
-            residency = residency_of(each, request)
-            if profile_text is not None and number == 0:
-                profile = read_profile(profile_text, each.name)
-                learned[each.name] = learn(each, residency, profile, trip_count=trip_count)
-            prediction = predict(
-                each,
-                residency,
-                grid_blocks=grid_blocks,
-                trip_count=trip_count,
-                correct=learned.get(each.name),
-            )
-            key = prediction.predicted_cycles
-            if model == "paper":
-                key = paper_cycles(kernel_program(each), residency.occupancy_pct / 100)
-            before = first.setdefault(each.name, prediction)
-            found.append(Row(file, prediction, key, gain(before, prediction)))
+
+    def row(file: str, place: Located) -> Row:
+        each = place.kernel
+        request = Request(
+            threads=threads or block_shape(launch_threads(place, file)),
+            dynamic_shared_bytes=dynamic_shared_bytes,
+        )
+        residency = residency_of(each, request)
+        if profile_text is not None and file is files[0]:
+            profile = read_profile(profile_text, each.name)
+            learned[each.name] = learn(each, residency, profile, trip_count=trip_count)
+        prediction = predict(
+            each,
+            residency,
+            grid_blocks=grid_blocks,
+            trip_count=trip_count,
+            correct=learned.get(each.name),
+        )
+        key = prediction.predicted_cycles
+        if model == "paper":
+            key = paper_cycles(kernel_program(each), residency.occupancy_pct / 100)
+        before = first.setdefault(each.name, prediction)
+        return Row(file, place, prediction, key, gain(before, prediction))
+
+    for file in files:
+        located, entry = file_kernels(file, kernel)
+        inputs.append(entry)
+        refusals, done = Refusals(), len(found)
+        for place in understood(located, file):
+            with refusals.kept(place.kernel.name):
+                found.append(row(file, place))
+        refusals.settle(len(found) - done)
     found.sort(key=lambda row: (row.key, row.file))
     body: dict[str, Any] = {
         "inputs": inputs,
@@ -119,6 +132,7 @@ def command(
             {
                 "rank": rank,
                 "file": row.file,
+                **({"origin": row.place.origin} if row.place.origin else {}),
                 **({"paper_cycles": round(row.key, 1)} if model == "paper" else {}),
                 **_speedup(row),
                 **row.prediction.to_dict(),
@@ -151,7 +165,8 @@ def _text(found: list[Row], explain: bool) -> str:
         speedup = f"{typical:.2f} ({least:.2f} to {most:.2f})"
         lines.append(
             f"{rank:>4} {row.key:>9,.0f}  {speedup:<20}  {prediction.active_warps:>5}  "
-            f"{prediction.bound_by:<16}  {prediction.kernel}  ({row.file})"
+            f"{prediction.bound_by:<16}  {row.place.kernel.demangled_name}  "
+            f"({row.place.origin or row.file})"
         )
         if explain:
             lines.extend("     " + line for line in prediction.explain().splitlines())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from regdem.binary.demangle import demangle
 from regdem.cli.kernels import block_threads
 from regdem.cli.options import KernelPattern, rewrite_options
 from regdem.cli.output import Output, dump_json, envelope, input_entry
@@ -83,7 +84,7 @@ def summary(done: KernelPromotion) -> str:
     stores = sum(word.stores for word in what.promoted)
     back = [f"  back in registers      {len(what.recovered):>7} words of the frame"]
     lines = [
-        f"{done.name}  ({done.threads} threads per block)",
+        f"{demangle(done.name)}  ({done.threads} threads per block)",
         f"  registers per thread   {a.registers_per_thread:>7} -> {b.registers_per_thread}",
         f"  resident warps         {a.active_warps:>7} -> {b.active_warps}",
         f"  static shared memory   {a.static_shared_bytes:>7} -> {b.static_shared_bytes} bytes",

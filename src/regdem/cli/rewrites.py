@@ -1,9 +1,10 @@
 """Files whose kernels are rewritten one by one: opened, reported kernel by kernel, written whole.
 
-A kernel may be rewritten, need nothing, or be refused. One that needs nothing never ends a run;
-one that is refused does if it was asked for by `--kernel`. Where nothing at all could be done, the
-first refusal is the verb's error. What a cubin came from (a program, an object, a fat binary) is
-written again with the cubin replaced in it, unless OUT is a `.cubin`.
+A kernel may be rewritten, need nothing, or be refused, by its code or by a request that it can't
+meet (blocks out of its reach, no block size). One that needs nothing never ends a run; one that is
+refused does if it was asked for by `--kernel`. Where nothing at all could be done, the first
+refusal is the verb's error, with the count of the others. What a cubin came from (a program, an
+object, a fat binary) is written again with the cubin replaced in it, unless OUT is a `.cubin`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from regdem.binary import Cubin, Kernel
+from regdem.binary.demangle import demangle
 from regdem.cli.kernels import select_kernels
 from regdem.cli.options import KernelPattern
 from regdem.cli.output import read_input, write_atomically
-from regdem.errors import ProofError, RegdemError, UnsupportedError
+from regdem.errors import ProofError, RegdemError, UnsupportedError, UsageError
 from regdem.inputs import OptimizerInput, file_with, open_inputs
 from regdem.rewrite import KernelRewrite
 
@@ -93,7 +95,8 @@ class Left:
     def line(self) -> str:
         """For people."""
         words = "nothing to do" if self.status == NOTHING else "refused"
-        return f"{self.name}\n  {words}: {self.error.message}"
+        hint = f" ({self.error.hint})" if self.error.hint else ""
+        return f"{demangle(self.name)}\n  {words}: {self.error.message}{hint}"
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,9 @@ def rewrite_each(
         try:
             cubins[place], done = make(cubins[place], cubins[place].kernel(kernel.name))
             results.append(done)
-        except (UnsupportedError, ProofError) as error:
-            results.append(Left(kernel.name, error))
-        except RegdemError as error:
-            if error.code != NOTHING:
-                raise
+        except (UnsupportedError, ProofError, UsageError) as error:
+            if error.kernel is None and isinstance(error, UsageError):
+                raise  # about the request, whatever the kernel
             results.append(Left(kernel.name, error))
     _raise_if_failed(results, opened.is_named)
     return Rewrites(tuple(cubins), tuple(results))
@@ -144,6 +145,17 @@ def _raise_if_failed(results: Sequence[KernelRewrite | Left], is_named: bool) ->
     # Another architecture's copy says less than what stands in the way of one that can be done.
     refused.sort(key=lambda each: each.error.code == "unsupported_architecture")
     if refused and (is_named or not done):
-        raise refused[0].error
+        raise _counted(refused[0].error, left)
     if not done and left:
-        raise left[0].error
+        raise _counted(left[0].error, left)
+
+
+def _counted(error: RegdemError, left: Sequence[Left]) -> RegdemError:
+    """The error of one of several kernels that were left as they are, with their count."""
+    if len(left) > 1:
+        nothing = sum(each.status == NOTHING for each in left)
+        counts = ((nothing, "need nothing"), (len(left) - nothing, "refused"))
+        told = ", ".join(f"{count} {words}" for count, words in counts if count)
+        error.hint = f"{error.hint}; " if error.hint else ""
+        error.hint += f"nothing was written; of the kernels {told}"
+    return error

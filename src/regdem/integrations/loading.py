@@ -13,10 +13,13 @@ from regdem.integrations.compile import DEFAULT_ARCH, compile_source
 SOURCES = (".cu", ".ptx")
 
 
-def load(source: str | os.PathLike[str] | bytes, arch: str | None = None) -> Module:
+def load(
+    source: str | os.PathLike[str] | bytes, arch: str | None = None, name: str | None = None
+) -> Module:
     """The cubins in a file, folder or bytes; a `.cu` or `.ptx` file is compiled.
 
-    arch: what to compile sources for (default sm_90), and which cubins to keep (default all).
+    arch: what to compile sources for (default sm_90), and which cubins to keep (default all). name:
+    what bytes are called in messages.
     Raises InputError for files that hold none, UsageError where none is for `arch`,
     UnsupportedError where a source can't be compiled here.
     """
@@ -24,5 +27,5 @@ def load(source: str | os.PathLike[str] | bytes, arch: str | None = None) -> Mod
         path = os.fspath(source)
         data = compile_source(path, arch or DEFAULT_ARCH)
         return Module(path, (Image(path, Cubin.parse(data, path)),))
-    module = load_compiled(source)
+    module = load_compiled(source, name)
     return module if arch is None else module.for_arch(arch)

@@ -178,23 +178,31 @@ class InstructionTable:
         return np.array([f.writes_memory for f in self.forms], dtype=bool)
 
 
+@lru_cache(maxsize=1)
 def supported_architectures() -> tuple[str, ...]:
     """Architectures with a table, e.g. `("sm_90",)`."""
     folder = files("regdem.isa").joinpath("tables")
     return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".json")))
 
 
+def require_architecture(arch: str, kernel: str | None = None) -> None:
+    """Raises `UnsupportedError` for an architecture whose instructions are not known."""
+    if arch.rstrip("af") not in supported_architectures():
+        known = ", ".join(supported_architectures())
+        raise UnsupportedError(
+            f"{arch} code can't be read yet, neither explained nor rewritten",
+            code="unsupported_architecture",
+            hint=f"code is read for {known}; regdem occupancy knows {arch} too",
+            kernel=kernel,
+        )
+
+
 @lru_cache(maxsize=4)
 def table_for(arch: str) -> InstructionTable:
     """The table of an architecture (`sm_90`; `sm_90a` is the same). Raises `UnsupportedError`."""
+    require_architecture(arch)
     base = arch.rstrip("af")
     path = files("regdem.isa").joinpath("tables", f"{base}.json")
-    if not path.is_file():
-        raise UnsupportedError(
-            f"no instruction table for {arch}",
-            code="unsupported_architecture",
-            hint=f"supported: {', '.join(supported_architectures())}",
-        )
     rows = json.loads(path.read_text(encoding="utf-8"))["forms"]
     return InstructionTable(base, tuple(_form(k, row) for k, row in enumerate(rows)))
 
