@@ -71,8 +71,8 @@ class Effort:
     default's count at which the other fronts' builds are made. `rewrites`: the most
     rewrites of a kernel, the most promising first. `bound`: a rewrite is tried where the base's own
     code at the target's residency is predicted to need at most this times the cycles of the best
-    found; 0: always. `patience`, `budget`: CPU seconds after which one rewrite, and all rewrites of
-    a kernel, are given up; 0: never.
+    found; 0: always. `reschedules`: new orders of instructions are tried. `patience`, `budget`: CPU
+    seconds after which one rewrite, and all rewrites of a kernel, are given up; 0: never.
     """
 
     below: int
@@ -83,15 +83,19 @@ class Effort:
     bound: float
     patience: float = 0.0
     budget: float = 0.0
+    reschedules: bool = True
 
 
 EFFORTS = {
-    "quick": Effort(1, 2, cliffs=1, fronts=1, rewrites=8, bound=1.0, patience=40.0, budget=90.0),
+    "quick": Effort(
+        1, 2, cliffs=1, fronts=1, rewrites=8, bound=1.0, patience=40.0, budget=90.0,
+        reschedules=False,
+    ),
     "normal": Effort(
         3, 3, cliffs=2, fronts=1, rewrites=32, bound=1.02, patience=120.0, budget=600.0
     ),
     "exhaustive": Effort(below=99, above=99, cliffs=99, fronts=99, rewrites=9999, bound=0.0),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

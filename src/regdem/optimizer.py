@@ -32,6 +32,7 @@ from regdem.predict.model import learn
 from regdem.predict.profile import Corrections, Profile
 from regdem.rewrite import Request, refuse_architecture
 from regdem.variants import (
+    SCHEDULED_BOUND,
     Job,
     Outcome,
     Survey,
@@ -123,6 +124,23 @@ class _Work:
             for each in like
             if each.kind == spec.kind and each.registers <= max(count, spec.registers)
         )
+
+    def place(self, spec: VariantSpec) -> tuple[bool, bool, float]:
+        """Where it stands in the queue: with what its promotion alone has shown."""
+        return (
+            spec.candidates != "live-range",
+            bool(spec.after),
+            self.promise(spec) * self.shown(spec),
+        )
+
+    def shown(self, spec: VariantSpec) -> float:
+        """How far the promotion alone of the same base, once made, missed its bound; else 1."""
+        if spec.kind != "promote":
+            return 1.0
+        first = self.outcomes.get(self.base(spec.base).variant("promote"))
+        if first is None or first.prediction is None or not self.bound(first.spec):
+            return 1.0
+        return first.prediction.predicted_cycles / self.bound(first.spec)
 
     def bound(self, spec: VariantSpec) -> float:
         """The least cycles a rewrite could be predicted to need."""
@@ -327,6 +345,8 @@ def _next_round(work: _Work, options: Options, counter: _Counter) -> list[Varian
             reason = f"beyond the budget of {options.budget:.0f} s of CPU time"
             counter.tell(_note(work, spec, "skipped", reason))
         work.queue.clear()
+    if bound:
+        work.queue.sort(key=work.place)
     while work.queue and len(chosen) < work.round:
         spec = work.queue.pop(0)
         name = spec.after or (_plain(work, spec) if bound else "")
@@ -351,7 +371,9 @@ def _useless(work: _Work, spec: VariantSpec, first: Outcome | None, most_cycles:
         if first.done is None or first.prediction is None:
             return f"{name} was not made: {first.reason}"
         if not spec.after:
-            least *= first.prediction.predicted_cycles / work.bound(first.spec)
+            least *= work.shown(spec)
+        elif spec.scheduled:
+            least = first.prediction.predicted_cycles * SCHEDULED_BOUND
         elif first.done.rewrite.rematerialised:
             least = first.prediction.predicted_cycles * _ALIKE
         else:

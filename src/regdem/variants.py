@@ -30,15 +30,18 @@ from regdem.transform.paper import PASSES, combinations, letters
 PAPER_ORDERS = ("cfg", "static", "conflict")
 _RECOVERIES = 2
 """Register counts above a kernel's own, at its residency and below, that spills come back to."""
+SCHEDULED_BOUND = 0.85
+"""What a new order may save."""
 _PROMOTED_BOUND = 0.9
 """What promotion may save beyond its bound: the spills all in L1."""
 
 
 @dataclass(frozen=True)
 class VariantSpec:
-    """One way: `kind` is "build" (the base as it is), "demote" (renumbers where that is enough) or
-    "promote" (and demotes below its own count). `base`: the build it starts from. `after`: a
-    variant that is made first; without recomputed values in that one, this is the same.
+    """One way: `kind` is "build" (the base as it is), "demote" (renumbers where that is enough),
+    "promote" (and demotes below its own count) or "schedule" (a new order within blocks). `base`:
+    the build it starts from. `after`: a variant that is made first; without recomputed values in
+    that one, this is the same, unless it is `scheduled`: given a new order as well.
     `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
 
@@ -49,6 +52,7 @@ class VariantSpec:
     rematerialise: bool = True
     base: str = INPUT
     after: str = ""
+    scheduled: bool = False
     paper_passes: frozenset[str] = frozenset()
 
 
@@ -144,6 +148,7 @@ class Survey:
         """The base's own code, with the residency of the rewrite for nothing."""
         there = state_of(kernel, self.request, spec.registers, kernel.static_shared_bytes)
         is_promoted = spec.kind == "promote"
+        is_scheduled = spec.kind == "schedule"
         code = replace(kernel, local_bytes=0) if is_promoted else kernel
         cycles = predict(
             code,
@@ -152,7 +157,8 @@ class Survey:
             trip_count=self.workload.trip_count,
             correct=self.workload.correct,
         ).predicted_cycles
-        return cycles * _PROMOTED_BOUND if is_promoted else cycles
+        saves = _PROMOTED_BOUND if is_promoted else SCHEDULED_BOUND if is_scheduled else 1.0
+        return cycles * saves
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,7 @@ class Job:
 
     def _made(self) -> Outcome:
         from regdem.promotion import promote_kernel
+        from regdem.rescheduling import reschedule_kernel, scheduled
 
         cubin = self.base.cubin()
         kernel = cubin.kernel(self.base.kernel)
@@ -189,9 +196,12 @@ class Job:
             rematerialise=self.spec.rematerialise,
             paper_passes=self.spec.paper_passes,
         )
-        make = promote_kernel if self.spec.kind == "promote" else demote_kernel
+        makers = {"promote": promote_kernel, "schedule": reschedule_kernel}
+        make = makers.get(self.spec.kind, demote_kernel)
         try:
             new, done = make(cubin, kernel, request)
+            if self.spec.scheduled:
+                new, done = scheduled(cubin, kernel, request, (new, done))
             prediction = _predict(new.kernel(self.base.kernel), request, self.workload)
         except RegdemError as error:
             return Outcome(self.spec, error.code, error.message)
@@ -251,10 +261,11 @@ def variant_specs(
 ) -> list[VariantSpec]:
     """Rewrites of a kernel worth trying: promotion of its spills, also back into registers at a
     lower residency, and each cliff above its present one, with and without recomputed values and
-    promotion.
+    promotion; each of these, and the kernel itself, in a new order as well.
 
     `paper` adds the RegDem paper's variants. Specs are named after `base`, if it is given.
     """
+    from regdem.rescheduling import most_registers
     from regdem.transform.demoted import program_of
 
     how = EFFORTS[effort] if isinstance(effort, str) else effort
@@ -301,6 +312,13 @@ def variant_specs(
                 for order in PAPER_ORDERS
                 for passes in combinations()
             ]  # fmt: skip
+    if how.reschedules and request.reschedule:
+        plain = [each for each in specs if each.candidates == "live-range" and not each.after]
+        specs.append(spec("schedule", "schedule", most_registers(kernel, request)))
+        specs += [
+            replace(each, name=f"{each.name}_scheduled", after=each.name, scheduled=True)
+            for each in plain
+        ]
     return specs
 
 

@@ -129,12 +129,14 @@ class Moved:
     `original`: the program before, whose waits say what else than registers is waited for;
     `place[i]`: where its instruction i stands now. `free[k]`: instruction k stands in a stretch
     that was ordered anew: it waits for the registers it needs, of all files, and nothing else.
-    `watched`: general registers (mask) whose writes may have come nearer to each other.
+    `keeps[k]`: instruction k keeps the scoreboards it has. `watched`: general registers (mask)
+    whose writes may have come nearer to each other.
     """
 
     original: Program
     place: Sequence[int]
     free: Sequence[bool]
+    keeps: Sequence[bool]
     watched: int
 
 
@@ -226,9 +228,8 @@ class _Repair:
                     self.covered[e] = self.covered.get(e, 0) | (1 << other)
 
     def _keeps(self, i: int, scoreboard: int) -> bool:
-        """Whether an event of instruction `i` keeps its scoreboard: a counted one, or any where
-        nothing was ordered anew."""
-        stays = self.moved is not None and not self.moved.free[i]
+        """Whether an event of instruction `i` keeps its scoreboard."""
+        stays = self.moved is not None and self.moved.keeps[i]
         return scoreboard < SCOREBOARDS and (stays or (self.reserved >> scoreboard) & 1 == 1)
 
     def done_with(self, e: int) -> int:

@@ -63,6 +63,9 @@ _STEP, _MOST_LESS = 2, 6
 """Registers given up in a segment where colouring fails: at a time, and at most."""
 _ROUNDS = 24
 _NEVER = 1 << 60
+_PER_LOOP = 10
+_WORTH = 0.99
+"""Other scoreboards alone are worth it where they save more than this leaves."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def reschedule(kernel: Kernel, options: RescheduleOptions) -> Rescheduling:
     before = block_cycles(program, plan.timeline.late_cycles)
     for _ in range(_ROUNDS):
         chosen = plan.chosen(limit)
-        if not chosen:
+        if not chosen and plan.options.mode == "peak":
             break
         renewed = moved_webs(plan.timeline, found, plan.order(chosen), list(chosen))
         colouring = keep_numbers(renewed, limit, len(program))
@@ -127,19 +130,20 @@ def reschedule(kernel: Kernel, options: RescheduleOptions) -> Rescheduling:
             plan.tighten(chosen, [renewed.webs[w].points for w in group.webs])
             continue
         try:
-            words = _words(plan, chosen, found, colouring)
+            words, after = _best_words(plan, chosen, colouring)
         except UnsupportedError as error:
             if error.code not in ("latency", "hazards_unsettled"):
                 raise
             plan.give_up(chosen, _block_at(program, error.offset))
             continue
-        after = block_cycles(_with_words(program, words), plan.timeline.late_cycles)
         worse = [
             b
             for b in sorted({segment.block for segment in chosen})
             if not plan.is_worth(b, before[b], after[b])
         ]
         if not worse:
+            if not chosen and plan.weighed(after) > _WORTH * plan.weighed(before):
+                break
             return _finished(kernel, plan, chosen, colouring, words, before, after)
         for b in worse:
             plan.give_up(chosen, b)
@@ -254,6 +258,10 @@ class _Plan:
 
     def _forget(self, block: int) -> None:
         self._known = {key: known for key, known in self._known.items() if key[0] != block}
+
+    def weighed(self, cycles: Sequence[int]) -> int:
+        """The cycles of all blocks, those of loops more."""
+        return sum(c * _PER_LOOP**d for c, d in zip(cycles, self.depth, strict=True))
 
     def is_worth(self, block: int, before: int, after: int) -> bool:
         """Whether what was written is better enough, with all waits and bank conflicts."""
@@ -427,11 +435,38 @@ def _touches(program: Program, segment: Segment, boards: int) -> bool:
     )
 
 
-def _words(plan: _Plan, chosen: _Chosen, found: Webs, colouring: Colouring) -> list[Word]:
+def _best_words(plan: _Plan, chosen: _Chosen, colouring: Colouring) -> tuple[list[Word], list[int]]:
+    """The words, and the cycles of each block.
+
+    Where nothing moves, ptxas's scoreboards may do better or worse than new ones: a block keeps
+    them if that is better for it, looked at alone; or all do, or none, if that is best.
+    """
+    program, late = plan.timeline.program, plan.timeline.late_cycles
+    blocks = range(len(program.blocks))
+    moved = {segment.block for segment in chosen}
+
+    def written(keeping: set[int]) -> tuple[list[Word], list[int]]:
+        words = _words(plan, chosen, colouring, keeping)
+        return words, block_cycles(_with_words(program, words), late)
+
+    old = written({b for b in blocks if b not in moved})
+    new = written(set[int]())
+    better = {b for b in blocks if b not in moved and old[1][b] <= new[1][b]}
+    ways = [old, new]
+    if better:
+        ways.append(written(better))
+    return min(ways, key=lambda way: plan.weighed(way[1]))
+
+
+def _words(
+    plan: _Plan, chosen: _Chosen, colouring: Colouring, keeping: Collection[int]
+) -> list[Word]:
     """The words in their new order, with registers, stalls, waits and scoreboards.
 
-    Raises `UnsupportedError` where no control bits do.
+    `keeping`: blocks that keep their scoreboards. Raises `UnsupportedError` where no control bits
+    do.
     """
+    found = plan.webs
     timeline = plan.timeline
     program = timeline.program
     n = len(program)
@@ -446,11 +481,12 @@ def _words(plan: _Plan, chosen: _Chosen, found: Webs, colouring: Colouring) -> l
     stalls = restall(timeline, order, free)
     changed = {segment.block for segment in chosen}
     flags = reuse_flags(timeline, order, changed)
+    block_of: list[int] = program.block_of.tolist()
     placed: list[Word] = []
     for k, i in enumerate(order):
         lo, hi = words[i]
         control = get_control(hi)
-        if int(program.block_of[i]) in changed:
+        if block_of[i] in changed:
             stall = stalls[k]
             calm = control.yield_bit if stall == control.stall else int(stall <= 2)
             calm = max(calm, int(flags[k] > 0))
@@ -461,7 +497,8 @@ def _words(plan: _Plan, chosen: _Chosen, found: Webs, colouring: Colouring) -> l
         new = colouring.register[web.index]
         if new != web.register or any(free[i] for i in web.writes):
             watched |= 1 << new
-    moved = Moved(program, place, [free[i] for i in order], watched)
+    keeps = [not free[i] and block_of[i] in keeping for i in order]
+    moved = Moved(program, place, [free[i] for i in order], keeps, watched)
     return repair(_with_words(program, placed), [False] * n, moved)
 
 
