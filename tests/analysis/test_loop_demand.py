@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,13 +12,16 @@ import pytest
 pytest.importorskip("regdem.isa.fields", reason="the decoder is not installed")
 
 from regdem.analysis.loop_demand import loop_demands
+from regdem.binary import Cubin
+from regdem.cli.kernels import kernel_program
+from regdem.cli.main import run
 
 ALU, LOAD, BRANCH, EXIT = range(4)
 FORMS = [
-    SimpleNamespace(reads_memory=False, memory="none", control="none"),
-    SimpleNamespace(reads_memory=True, memory="global", control="none"),
-    SimpleNamespace(reads_memory=False, memory="none", control="branch"),
-    SimpleNamespace(reads_memory=False, memory="none", control="exit"),
+    SimpleNamespace(reads_memory=False, memory="none", control="none", name="IADD3"),
+    SimpleNamespace(reads_memory=True, memory="global", control="none", name="LDG"),
+    SimpleNamespace(reads_memory=False, memory="none", control="branch", name="BRA"),
+    SimpleNamespace(reads_memory=False, memory="none", control="exit", name="EXIT"),
 ]
 NONE = 7
 
@@ -70,3 +75,32 @@ def test_a_kernel_without_loops_is_one_stretch() -> None:
     assert (demand.depth, demand.loads, demand.stalls) == (0, 1, 1)
     (demand,) = loop_demands(program([(ALU, NONE, 0)], loop=False))
     assert (demand.loads, demand.stalls) == (0, 0)
+
+
+DATA = Path(__file__).parent / "data" / "remainders.cubin"
+
+
+@pytest.mark.parametrize(
+    ("name", "loads", "remainders"),
+    [("copies", [2, 16], [0]), ("unlike", [1, 4], []), ("rows", [1], []), ("dots", [8], [])],
+)
+def test_the_remainder_of_an_unrolled_loop_is_told(
+    name: str, loads: list[int], remainders: list[int]
+) -> None:
+    kernel = Cubin.parse(DATA.read_bytes()).kernel(name)
+    demands = loop_demands(kernel_program(kernel))
+    assert [demand.loads for demand in demands] == loads
+    told = [k for k, d in enumerate(demands) if d.remainder_of_offset is not None]
+    assert told == remainders
+    for k in told:
+        assert demands[k].remainder_of_offset in {d.start_offset for d in demands} - {
+            demands[k].start_offset
+        }
+
+
+def test_a_plan_is_not_made_from_a_remainder(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["plan", str(DATA), "--threads", "256", "--kernel", "copies", "--format", "json"]
+    assert run(call) == 0
+    (plan,) = json.loads(capsys.readouterr().out)["kernels"]
+    by_start = {loop["start_offset"]: loop for loop in plan["loops"]}
+    assert by_start[plan["ruling_loop_offset"]]["loads"] == 16

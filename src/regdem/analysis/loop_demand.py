@@ -9,6 +9,11 @@ are waited on in the next are seen, and count on the second walk. A wait on a sc
 outstanding long-latency loads is one stall; when it ends, everything outstanding has had the same
 time and is taken as arrived. A kernel with no loop is one stretch, walked once.
 
+A loop that was unrolled leaves a remainder: the same work, fewer turns of it at a time. It has the
+memory accesses of another loop, k times fewer of every kind, and about k times less floating-point
+arithmetic. It runs a few turns where the other runs all; its few loads in flight say nothing about
+the kernel. Where there are only loads, and nothing else to compare, it can't be told.
+
 Invariants: `stalls <= loads + 1`, `instructions` counts each instruction of the loop once.
 
 Not claimed: the path taken through a branching body (every block counts), or which cache answers a
@@ -17,14 +22,19 @@ load. Loads are those of global, generic, texture and surface memory that signal
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regdem.isa.decoded import INSTRUCTION_BYTES, NO_SCOREBOARD
 from regdem.program.loops import loops
 from regdem.program.program import Program
 
+_ARITHMETIC = ""
+_FLOATING = ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA", "HADD", "HMUL", "HFMA", "MUFU", "HMMA")
+_AGREES = 0.15
+"""Floating-point work may differ by so much: at the seams of turns some of it is joined."""
 LONG_LATENCY = frozenset({"global", "generic", "texture", "surface"})
 
 
@@ -33,7 +43,8 @@ class LoopDemand:
     """One innermost loop (or, at depth 0, a kernel with none).
 
     `instructions`: issued per iteration. `stall_cycles`: sum of the stall counts. `loads`:
-    long-latency loads; `stalls`: times a warp waits for them.
+    long-latency loads; `stalls`: times a warp waits for them. `remainder_of_offset`: start of the
+    unrolled loop of which this does the last turns, None for any other loop.
     """
 
     start_offset: int
@@ -43,6 +54,7 @@ class LoopDemand:
     stall_cycles: int
     loads: int
     stalls: int
+    remainder_of_offset: int | None = None
 
     @property
     def issue_cycles_per_load(self) -> float:
@@ -66,6 +78,7 @@ class LoopDemand:
             "stalls": self.stalls,
             "issue_cycles_per_load": self.issue_cycles_per_load,
             "loads_in_flight": self.loads_in_flight,
+            "remainder_of_offset": self.remainder_of_offset,
         }
 
 
@@ -75,13 +88,46 @@ def loop_demands(program: Program) -> tuple[LoopDemand, ...]:
     reachable = program.reachable
     parents = {loop.parent for loop in nest}
     inner = [
-        _demand(program, loop.blocks, loop.depth)
+        loop
         for index, loop in enumerate(nest)
         if index not in parents and loop.blocks & reachable and not _idle(program, loop.blocks)
     ]
     if not inner:
         return (_demand(program, reachable, 0),)
-    return tuple(sorted(inner, key=lambda demand: demand.start_offset))
+    demands = [_demand(program, loop.blocks, loop.depth) for loop in inner]
+    work = [_work(program, loop.blocks) for loop in inner]
+    for k, loop in enumerate(inner):
+        for j, other in enumerate(inner):
+            if loop.parent == other.parent and _is_part(work[k], work[j]):
+                main = demands[j].start_offset
+                demands[k] = replace(demands[k], remainder_of_offset=main)
+    return tuple(sorted(demands, key=lambda demand: demand.start_offset))
+
+
+def _work(program: Program, blocks: Iterable[int]) -> Counter[str]:
+    """Memory accesses by name, and floating-point instructions under `_ARITHMETIC`."""
+    forms = program.code.table.forms
+    found: Counter[str] = Counter()
+    for b in blocks:
+        for i in range(program.blocks[b].start, program.blocks[b].end):
+            form = forms[int(program.code.form[i])]
+            if form.memory not in ("none", "constant", "other"):
+                found[form.name] += 1
+            elif form.name.startswith(_FLOATING):
+                found[_ARITHMETIC] += 1
+    return found
+
+
+def _is_part(part: Counter[str], whole: Counter[str]) -> bool:
+    """Whether `whole` is the work of `part` some times over."""
+    accesses = part.keys() - {_ARITHMETIC}
+    if accesses != whole.keys() - {_ARITHMETIC} or not accesses or len(part) < 2:
+        return False
+    times, rest = divmod(whole[min(accesses)], part[min(accesses)])
+    if rest or times < 2 or any(whole[name] != times * part[name] for name in accesses):
+        return False
+    arithmetic = times * part[_ARITHMETIC]
+    return abs(whole[_ARITHMETIC] - arithmetic) <= max(1, _AGREES * arithmetic)
 
 
 def _idle(program: Program, blocks: frozenset[int]) -> bool:

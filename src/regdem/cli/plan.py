@@ -171,7 +171,7 @@ def _of_file(
 def _plan_kernel(
     kernel: Kernel, launch: Launch, latency_cycles: float | None, warps: int | None
 ) -> KernelPlan:
-    """The budget that the neediest of the deepest loops asks for."""
+    """The budget that the neediest of the deepest loops asks for, remainders left out."""
     if warps is not None:
         budget = register_budget(launch, warps=warps)
         return KernelPlan(kernel.name, kernel.demangled_name, budget, (), None)
@@ -180,10 +180,11 @@ def _plan_kernel(
 
     cycles = assumed("global_latency_cycles")[0] if latency_cycles is None else latency_cycles
     demands = loop_demands(kernel_program(kernel))
-    deepest = max(demand.depth for demand in demands)
+    whole = [demand for demand in demands if demand.remainder_of_offset is None]
+    deepest = max(demand.depth for demand in whole)
     schedulers = launch.sm.sub_partitions
     ruling = max(
-        (demand for demand in demands if demand.depth == deepest),
+        (demand for demand in whole if demand.depth == deepest),
         key=lambda demand: _loop_latency(demand, cycles).warps_needed(schedulers),
     )
     budget = register_budget(launch, latency=_loop_latency(ruling, cycles))
