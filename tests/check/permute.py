@@ -1,7 +1,7 @@
 """Reorders straight-line code of a kernel at random, legally, for the tests.
 
-Written apart from what it tests, and timid: only plain arithmetic and plain global, shared and local
-accesses move at all; every instruction waits for all scoreboards and stalls as long as it can.
+Written apart from what it tests, and timid: only plain arithmetic and plain global, shared and
+local accesses move at all; every instruction waits for all scoreboards and stalls for long.
 `renaming` lets registers that are written several times in a stretch take others, so that what is
 between two uses of one register may mix; the last value comes back by a move.
 """
@@ -19,43 +19,11 @@ from regdem.check.flow import BranchTable, flow_of
 from regdem.check.layout import highest_register
 from regdem.check.view import CodeView
 
-_PLAIN = frozenset(
-    [
-        "MOV",
-        "IMAD",
-        "IADD3",
-        "VIADD",
-        "LEA",
-        "LOP3",
-        "SHF",
-        "SEL",
-        "PRMT",
-        "ISETP",
-        "FSETP",
-        "FSEL",
-        "FADD",
-        "FMUL",
-        "FFMA",
-        "FMNMX",
-        "MUFU",
-        "DADD",
-        "DMUL",
-        "DFMA",
-        "DSETP",
-        "HADD2",
-        "HMUL2",
-        "HFMA2",
-        "I2F",
-        "F2I",
-        "F2F",
-        "FCHK",
-        "ULDC",
-        "UMOV",
-        "UIADD3",
-        "UIMAD",
-        "LDC",
-    ]
-)
+_NAMES = """
+MOV IMAD IADD3 VIADD LEA LOP3 SHF SEL PRMT ISETP FSETP FSEL FADD FMUL FFMA FMNMX MUFU DADD DMUL
+DFMA DSETP HADD2 HMUL2 HFMA2 I2F F2I F2F FCHK ULDC UMOV UIADD3 UIMAD LDC
+"""
+_PLAIN = frozenset(_NAMES.split())
 _LOADS = frozenset({"LDG", "LDS", "LDL"})
 _STORES = frozenset({"STG", "STS", "STL"})
 _MOST_REGISTERS = 250

@@ -1,15 +1,16 @@
-"""What an instruction does beyond its registers: which ones may change places, and which never move.
+"""What an instruction does beyond its registers: which may change places, which never move.
 
 Problem: a rewrite may reorder straight-line code. An instruction may pass another one unless a
 register or memory carries something between them, and some may not be passed at all.
 
-Method: a closed list. *Fences* never move and nothing passes them: control flow, barriers, memory
-fences, atomics, strong or volatile accesses, asynchronous copies, clocks, waits, and whatever isn't
-listed here. Everything else has an effect on nothing but registers, or exchanges values between
-lanes, or is a weak access to memory. Exchanges keep their order among themselves. Loads pass loads;
-of two accesses one of which is a store, one passes the other only if they can't share a byte:
-their spaces differ (none of them generic), or they have the same registers with the same contents as
-address and ranges that are apart. What is read through the read-only path never changes.
+Method: a closed list. *Fences* never move and nothing passes them: control flow, barriers,
+memory fences, atomics, strong or volatile accesses, asynchronous copies, clocks, waits, and
+whatever isn't listed here. Everything else has an effect on nothing but registers, or exchanges
+values between lanes, or is a weak access to memory. Exchanges keep their order among themselves.
+Loads pass loads; of two accesses one of which is a store, one passes the other only if they can't
+share a byte: their spaces differ (none of them generic), or their addresses are the same registers
+with the same contents and the ranges are apart. What is read through the read-only path never
+changes.
 
 Measured: bits 77 to 80 of LDG, LD, STG and ST are 0 for weak accesses and 4 for `.CONSTANT`.
 
@@ -27,7 +28,7 @@ from regdem.check.purity import is_nop, is_pure, never_happens
 from regdem.check.view import CodeView
 
 _REGISTERS_ONLY = frozenset(
-    ["HMMA", "IMMA", "BMMA", "R2UR", "FSET", "VIADDMNMX", "VIMNMX3", "I2IP", "F2IP", "P2R", "R2P"]
+    {"HMMA", "IMMA", "BMMA", "R2UR", "FSET", "VIADDMNMX", "VIMNMX3", "I2IP", "F2IP", "P2R", "R2P"}
 )
 """Functions of register operands that no rewrite may add or drop, but move."""
 _LANES = frozenset({"SHFL", "VOTE", "VOTEU", "MATCH", "REDUX", "MOVM"})

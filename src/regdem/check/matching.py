@@ -1,17 +1,17 @@
 """Which instruction stands for which, where a rewrite reordered straight-line code.
 
 Problem: `align.py` matches in order. Here both programs have the same fences (`effects.py`) in the
-same order, but between two of them anything may have changed places, and registers are numbered anew,
-values wait in slots, moves come and go.
+same order, but between two of them anything may have changed places, and registers are numbered
+anew, values wait in slots, moves come and go.
 
-Method: both programs are executed with symbols, one stretch after the other, along a spanning tree of
-the paths. Each definition of the original makes a new symbol; symbols of one *class* are known to be
-equal (copies, and pure instructions of the same text over the same classes). An instruction of the
-rewritten program is the original's if its text and the classes of its operands are; among several,
-the one that reads the very same symbols, is used by the like, and was to come first. Moves and slot
-accesses that have no counterpart pass symbols on. Where no instruction agrees in all operands, one that
-may not be an insertion takes the one that agrees in most. At last, instructions of one text and equal
-operands are dealt anew, by whose results matched instructions read.
+Method: both programs are executed with symbols, one stretch after the other, along a spanning tree
+of the paths. Each definition of the original makes a new symbol; symbols of one *class* are known
+to be equal (copies, and instructions of the same text over the same classes). An instruction of
+the rewritten program is the original's if its text and the classes of its operands are; among
+several, the one that reads the very same symbols, is used by the like, and was to come first.
+Moves and slot accesses that have no counterpart pass symbols on. Where no instruction agrees in all
+operands, one that may not be an insertion takes the one that agrees in most. At last, instructions
+of one text and equal operands are dealt anew, by whose results matched instructions read.
 
 What comes out is a guess: the proof (`order.py`, `dataflow.py`) uses it and does not believe it.
 """
@@ -240,7 +240,7 @@ class Matcher:
         guard = self._guard(text, i, held)
         key = text.keys[i]
         reads = view.reads[i]
-        if view.memory[i] == "local" and isinstance(key, tuple):
+        if view.memory[i] == "local" and not isinstance(key, int):
             reads = read_at(view, i, 32)  # the address is in the key
         operands = tuple(self._get(held, value, guard) for value in reads)
         old = () if guard is None else tuple(self._get(held, value) for value in view.writes[i])

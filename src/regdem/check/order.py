@@ -5,16 +5,17 @@ instructions, show that the new order does the same, though registers are reused
 
 Method: a register whose accesses keep their order around every write (the usual case) keeps its
 name. Any other general register or predicate is renamed to single assignment: each unguarded
-definition makes a new *version*, a value number of its own; a guarded one writes in place into the
-version it finds. The stretch with versions does what the stretch without did, if the last version
-is copied to the register at the end (the *commit*). In it only true dependences are left, and
-those on what isn't renamed (uniform registers, words of the frame, guarded writes): each must hold in
-the new order, and memory keeps its order (`effects.py`).
+definition makes a new *version*, a value number of its own; a guarded one writes in place into
+the version it finds. The stretch with versions does what the stretch without did, if the last
+version is copied to the register at the end (the *commit*); where no access of the entry's version
+comes behind, it may have the register's name at once. With versions only true dependences are
+left, and those on what isn't renamed (uniform registers, words of the frame, guarded writes): each
+must hold in the new order, and memory keeps its order (`effects.py`).
 
 Invariants: nothing is believed about where the order comes from: an order that fails gives the two
 instructions that may not pass each other. Version numbers of predicates lie in the range that the
-state (`state.py`) takes for predicates, all others beyond the frame's words; a number is given again
-only behind the last access of its version, in the new order.
+state (`state.py`) takes for predicates, all others beyond the frame's words; a number is given
+again only behind the last access of its version, in the new order.
 """
 
 from __future__ import annotations

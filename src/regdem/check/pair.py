@@ -27,7 +27,7 @@ from regdem.check.locals import frame_words, key_at, located, private_words
 from regdem.check.matching import Text
 from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.product import Product, build_product
-from regdem.check.reorder import Reordered, in_order, reorder
+from regdem.check.reorder import Reordered, in_order, reorder, seems_reordered
 from regdem.check.returns import ReturnAddresses, return_addresses
 from regdem.check.slots import SharedAccess, SlotMap, shared_accesses, slot_accesses
 from regdem.check.uniform import keeps_in, new_registers, reads_new, uniform_findings
@@ -186,6 +186,11 @@ def _check_dataflow(
 ) -> tuple[list[Finding], list[tuple[int, int]]]:
     """Findings, and the matched instructions. Any matching that is proved will do."""
     texts = _texts(first, second, slots, returns)
+    attempt = None
+    if seems_reordered(texts.first, texts.second):
+        attempt = _prove_reordered(first, second, returns, texts)
+        if attempt is not None and not attempt[0]:
+            return attempt
     findings, pairs = _prove(first, second, returns, texts, late_entry=False)
     if not findings:
         return findings, pairs
@@ -193,6 +198,8 @@ def _check_dataflow(
         again, others = _prove(first, second, returns, texts, late_entry=True)
         if not again:
             return again, others
+    if attempt is not None:
+        return attempt
     attempt = _prove_reordered(first, second, returns, texts)
     if attempt is not None and (not attempt[0] or not pairs):
         return attempt

@@ -14,7 +14,9 @@ index, only instructions within stretches change theirs.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -24,6 +26,8 @@ from regdem.check.order import READ, UPDATE, Commit, Passed, accesses_in, may_be
 from regdem.check.places import MEMORY_BASE
 from regdem.check.stretches import Laid, Stretch, Stretches, next_stretches, stretches_of
 from regdem.check.view import CodeView
+
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,41 @@ def in_order(view: CodeView, pairs: list[tuple[int, int]]) -> Reordered:
     """The original as it is."""
     same = list(range(len(view)))
     return Reordered(view, same, same, {}, pairs, [])
+
+
+def seems_reordered(original: Text, rewritten: Text) -> bool:
+    """Whether many instructions stand in another order: a cheap guess that saves a failing proof.
+
+    Between two changes of control, texts that both programs have equally often are compared.
+    """
+    moved = count = 0
+    first, second = (_between_control(text) for text in (original, rewritten))
+    for mine, theirs in zip(first, second, strict=False):
+        if mine == theirs:
+            continue
+        often, also = Counter(mine), Counter(theirs)
+        places: dict[Hashable, list[int]] = {}
+        for k, key in enumerate(theirs):
+            if often[key] == also[key]:
+                places.setdefault(key, []).append(k)
+        at = [places[key].pop(0) for key in mine if key in places]
+        rising: list[int] = []  # ends of the shortest rising sequences
+        for k in at:
+            spot = bisect_left(rising, k)
+            rising[spot : spot + 1] = [k]
+        moved += len(at) - len(rising)
+        count += len(at)
+    return moved > _FEW + count // 50
+
+
+def _between_control(text: Text) -> list[list[Hashable]]:
+    stretches: list[list[Hashable]] = [[]]
+    for key, control in zip(text.keys, text.view.control, strict=True):
+        if control == "none":
+            stretches[-1].append(key)
+        else:
+            stretches.append([])
+    return stretches
 
 
 def reorder(

@@ -1,7 +1,7 @@
 """Corresponding stretches of two programs: what lies between fences and targets of branches.
 
-Problem: instructions may change places only within code that is always run from its begin to its end,
-and that nothing divides which may not be passed. Both programs must have the same such divisions.
+Problem: instructions may change places only within code that is always run from its begin to its
+end, and that nothing divides which may not be passed. Both programs must have the same divisions.
 
 Method: fences (`effects.py`) must be the same in both, in order. Where matched branches lead, both
 programs are cut. Each fence is a stretch of its own.
@@ -51,7 +51,7 @@ def stretches_of(first: Laid, second: Laid, symbols: Iterable[tuple[int, int]]) 
     fences = [_fences(first), _fences(second)]
     if [first.keys[i] for i in fences[0]] != [second.keys[j] for j in fences[1]]:
         return None
-    pairs = list(zip(*fences, strict=True))
+    pairs = list(zip(fences[0], fences[1], strict=True))
     cuts = {(0, 0), (len(first.view), len(second.view)), *symbols}
     for a, b in pairs:
         cuts.update(((a, b), (a + 1, b + 1)))
