@@ -47,6 +47,7 @@ def judge(groups: Sequence[Group]) -> Judgement:
     with_grid = Fit(groups, machine, grid=True).judged(settings)
     known = [group for group in groups if group.builds[0].profile is not None]
     profiled = Fit(known, machine, grid=False, profiled=True).judged(settings)
+    unprofiled = Fit(known, machine, grid=False).judged(settings)
     in_use = blind.judged(dict.fromkeys(settings, setting_of(machine)))
     return Judgement(
         every=every,
@@ -57,6 +58,7 @@ def judge(groups: Sequence[Group]) -> Judgement:
         own_binary=in_use[1],
         settings=settings,
         profiled=profiled,
+        unprofiled=unprofiled,
         fitted=blind.best(),
         sensitivity=blind.sensitivity(),
     )

@@ -22,12 +22,13 @@ GRID: dict[str, tuple[float, ...]] = {
     "local_capacity": (0.5, 0.75, 1.0, 1.5),
     "store_through": (0.25, 0.5, 0.75, 1.0),
     "local_slots": (1.0, 1.5, 2.0, 3.0),
+    "local_share_of_l2": (0.5, 1.0, 2.0, 4.0),
     "l2_bytes_per_cycle": (24.0, 32.0, 40.0, 48.0),
 }
 Setting = tuple[float, ...]
-PRIOR: Setting = (3.0, 0.5, 4.0, 1.0, 1.0, 1.0, 32.0)
+PRIOR: Setting = (3.0, 0.5, 4.0, 1.0, 1.0, 1.0, 1.0, 32.0)
 """A soft knee; half of the conflicts hidden; a pipeline refill; all of L1; stores written through;
-one slot; half of L2's port to an SM."""
+one slot; all of L2; half of L2's port to an SM."""
 _ROUNDS = 2
 _STEP = 0.001
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.judging.fit import GRID, Setting
 from bench.judging.scores import Score, Total, total
-from regdem.choice import LEAST_GAIN, WORST_GAIN
+from regdem.choice import LEAST_GAIN, LEAST_OF_REWRITE, WORST_GAIN
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Judgement:
     fitted: Setting
     profiled: tuple[Sequence[Score], Sequence[Score]]
     """Of kernels with a profile of the input: over all builds, and those of the input alone."""
+    unprofiled: tuple[Sequence[Score], Sequence[Score]]
+    """Of the same kernels, without the profile."""
     sensitivity: Sequence[tuple[str, float, Total, Total]]
     """Constant, value, means over all builds and over those of the input alone; others in use."""
 
@@ -40,9 +42,10 @@ class Judgement:
             ("constants in use, made from the input alone", total(self.own_binary)),
         ]
         names = ("all builds", "made from the input alone")
-        for name, scores in zip(names, self.profiled, strict=True):
-            if scores:
-                rows.append((f"blind, input profiled, {name}", total(scores)))
+        for name, known, same in zip(names, self.profiled, self.unprofiled, strict=True):
+            if known:
+                rows.append((f"blind, input profiled, {name}", total(known)))
+                rows.append((f"the same kernels without the profile, {name}", total(same)))
         return rows
 
 
@@ -59,7 +62,8 @@ def markdown(judgement: Judgement) -> str:
         "the model was worked out with these kernels at hand, so blind means the constants, not "
         "the form. *tau*: Kendall's, pairs within 1 % left out. *regret*: time of the best build "
         "over that of the chosen one, geometric mean. *gain*: time of the input over that of the "
-        f"chosen one. A build is chosen if it is predicted {LEAST_GAIN} times as fast typically, "
+        f"chosen one. A build is chosen if it is predicted {LEAST_GAIN} times as fast typically "
+        f"({LEAST_OF_REWRITE} if it is the input rewritten), "
         f"and at least {WORST_GAIN} times at the lower end of the interval; else the input "
         "stays. *covered*: measured speed-ups inside the predicted interval (2 % for noise). "
         "*error*: mean of the absolute log of predicted over measured speed-up, at most 0.7 each.",

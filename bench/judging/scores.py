@@ -82,8 +82,8 @@ def score(group: Group, predicted: Mapping[str, Prediction]) -> Score:
     """Judges a kernel's predictions; the first build is the input."""
     default, *others = group.builds
     before = predicted[default.variant]
-    gains = {b.variant: gain(before, predicted[b.variant]) for b in others}
-    place = best_of([gains[b.variant] for b in others])
+    gains = {b.variant: gain(before, predicted[b.variant], is_rewrite=b.is_binary) for b in others}
+    place = best_of([gains[b.variant] for b in others], [b.is_binary for b in others])
     chosen = default if place is None else others[place]
     best = min(group.builds, key=lambda b: b.milliseconds)
     covered = 0

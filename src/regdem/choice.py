@@ -1,10 +1,11 @@
 """One kernel's variants, and which of them is worth taking.
 
 The rule is about loss as much as gain: the best variant is taken if it is predicted at least
-`LEAST_GAIN` times as fast typically, and at the lower end of the interval not less than
-`WORST_GAIN` times. Otherwise the reference stays, with the reason. The interval spans the
-assumptions about locality and the model's own error, which alone is 8 %: a variant that is no
-slower under any assumption passes. `bench/judge.py` says what the rule loses and wins.
+`LEAST_GAIN` times as fast typically (`LEAST_OF_REWRITE` where it is the reference rewritten, which
+keeps its schedule), and at the lower end of the interval not less than `WORST_GAIN` times.
+Otherwise the reference stays, with the reason. The interval spans the assumptions about locality
+and the model's own error, which alone is 8 %: a variant that is no slower under any assumption
+passes. `bench/judge.py` says what the rule loses and wins.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from regdem.rewrite import State
 from regdem.variants import Outcome
 
 LEAST_GAIN = 1.02
+LEAST_OF_REWRITE = 1.01
 WORST_GAIN = 0.89
 
 
@@ -41,7 +43,9 @@ class KernelChoice:
     def gain(self, outcome: Outcome) -> tuple[float, float, float]:
         """Predicted speed-up over the reference: typical, least and most over the assumptions."""
         assert outcome.prediction is not None
-        return gain(self.prediction, outcome.prediction)
+        return gain(
+            self.prediction, outcome.prediction, is_rewrite=rewrites(outcome, self.reference)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, one entry of `kernels`."""
@@ -120,17 +124,30 @@ def _cycles(prediction: Prediction | None) -> float | None:
     return round(prediction.predicted_cycles, 1)
 
 
-def gain(before: Prediction, after: Prediction) -> tuple[float, float, float]:
+def gain(
+    before: Prediction, after: Prediction, *, is_rewrite: bool = False
+) -> tuple[float, float, float]:
     """Predicted speed-up: typical, least and most; see `predict.model.speedup`."""
-    return speedup(before, after)
+    return speedup(before, after, is_rewrite=is_rewrite)
 
 
-def best_of(gains: Sequence[tuple[float, float, float]]) -> int | None:
+def rewrites(outcome: Outcome, reference: str) -> bool:
+    """Whether a variant is the reference's own code, rewritten."""
+    return outcome.spec.kind != "build" and outcome.spec.base == reference
+
+
+def best_of(
+    gains: Sequence[tuple[float, float, float]], is_rewrite: Sequence[bool] = ()
+) -> int | None:
     """The place of the (typical, least, most) speed-up to take, the first of equals; None: the
-    reference stays."""
-    safe = [k for k, (_, least, _) in enumerate(gains) if least >= WORST_GAIN]
-    best = max(safe, key=lambda k: gains[k][0], default=None)
-    return best if best is not None and gains[best][0] >= LEAST_GAIN else None
+    reference stays. `is_rewrite`: which are the reference rewritten; without it none is."""
+    flags = is_rewrite or [False] * len(gains)
+    worth = [
+        k
+        for k, ((typical, least, _), own) in enumerate(zip(gains, flags, strict=True))
+        if least >= WORST_GAIN and typical >= (LEAST_OF_REWRITE if own else LEAST_GAIN)
+    ]
+    return max(worth, key=lambda k: gains[k][0], default=None)
 
 
 def choose(
@@ -144,13 +161,14 @@ def choose(
 ) -> KernelChoice:
     """Takes the best usable variant, or the reference with the reason."""
     gains = {
-        id(o): gain(prediction, o.prediction)
+        id(o): gain(prediction, o.prediction, is_rewrite=rewrites(o, reference))
         for o in outcomes
         if o.is_usable and o.prediction is not None
     }
     usable = [o for o in outcomes if id(o) in gains]
     ranked = sorted(usable, key=lambda o: o.prediction.predicted_cycles if o.prediction else 0.0)
-    place = best_of([gains[id(o)] for o in ranked])
+    own = [rewrites(o, reference) for o in ranked]
+    place = best_of([gains[id(o)] for o in ranked], own)
     chosen = None if place is None else ranked[place]
     if chosen is not None:
         typical = gains[id(chosen)][0]
@@ -160,7 +178,7 @@ def choose(
             else f"the {reference} does not fit on an SM with {threads} threads"
         )
     else:
-        reason = _why_not(outcomes, usable, gains, prediction)
+        reason = _why_not(outcomes, usable, gains, prediction, reference)
     return KernelChoice(
         name, before, prediction, tuple(outcomes), chosen, reason, threads, reference
     )
@@ -171,6 +189,7 @@ def _why_not(
     usable: Sequence[Outcome],
     gains: dict[int, tuple[float, float, float]],
     before: Prediction,
+    reference: str,
 ) -> str:
     if not outcomes:
         return "registers don't limit residency and there are no spills to promote"
@@ -179,7 +198,7 @@ def _why_not(
         return f"no variant could be made: {first.reason}"
     best = max(usable, key=lambda o: gains[id(o)][0])
     typical, least, _ = gains[id(best)]
-    if typical < LEAST_GAIN:
+    if typical < (LEAST_OF_REWRITE if rewrites(best, reference) else LEAST_GAIN):
         return (
             f"the best variant, {best.spec.name}, is predicted {typical:.2f} times as fast; "
             f"the kernel is bound by {before.bound_by}"

@@ -25,6 +25,7 @@ class Timing:
     latency: Mapping[str, float]
     rate: Mapping[str, float]
     l1_and_shared_bytes: int
+    l2_bytes: int
     l2_bytes_per_cycle: float
     dram_bytes_per_cycle: float
     borrowed: bool
@@ -57,6 +58,7 @@ def timing(arch: str) -> Timing:
         latency={key: float(entry["cycles"]) for key, entry in values["latency"].items()},
         rate={key: float(entry["per_cycle"]) for key, entry in values["rate"].items()},
         l1_and_shared_bytes=int(memory["l1_and_shared_bytes"]["value"]),
+        l2_bytes=int(memory["l2_bytes"]["value"]),
         l2_bytes_per_cycle=float(memory["l2_bytes_per_cycle"]["value"]),
         dram_bytes_per_cycle=float(memory["dram_bytes_per_cycle"]["value"]),
         borrowed=name != _REFERENCE,

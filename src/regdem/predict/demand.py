@@ -9,8 +9,9 @@ least N times one warp's demand on each pipe; near the point where the two meet 
 so the gain of more warps fades as pipes fill. L1 is what shared memory leaves of unified memory.
 Local memory and lines that a warp comes back to after a wait stay in it while the footprint of all
 resident warps is small against it: hits = 1 / (1 + (footprint / (c * L1))^2). Spill stores are
-written through to L2 for the most part. The constants stand in `machine/data/timing.toml`, those of
-the group `model` fitted by `bench/judge.py`.
+written through to L2 for the most part. The frames of the warps of all SMs stay in L2 in the same
+way; what does not goes to DRAM. The constants stand in `machine/data/timing.toml`, those of the
+group `model` fitted by `bench/judge.py`.
 """
 
 from __future__ import annotations
@@ -92,9 +93,11 @@ def case(
     hit = near if not gathers else (near * loads + gathered * gathers) / (loads + gathers)
     beyond = (1.0 - locality.dram) * known["l2"] + locality.dram * known["dram"]
     latency = hit * known["l1"] + (1.0 - hit) * beyond
-    local = kept * known["local"] + (1.0 - kept) * known["l2"]
+    lost = _lost(summary, warps, machine)
+    behind = (1.0 - lost) * known["l2"] + lost * known["dram"]
+    local = kept * known["local"] + (1.0 - kept) * behind
     time = summary.time(latency, local)
-    demands = _demands(summary, locality, machine, near, gathered, kept)
+    demands = _demands(summary, locality, machine, near, gathered, kept, lost)
     busy = {k: v * warps * correction.of(k) for k, v in demands.items()}
     branches = constants["branch_cycles"] * summary.pipes.get("control", 0.0)
     alone = (time.cycles + branches) * correction.time
@@ -128,6 +131,16 @@ def _kept(summary: Summary, warps: int, l1_bytes: int, capacity: float) -> float
     return 1.0 / (1.0 + (footprint / max(1.0, capacity * l1_bytes)) ** 2)
 
 
+def _lost(summary: Summary, warps: int, machine: Timing) -> float:
+    """Share of the spills beyond L1 that L2 loses to DRAM."""
+    sms = limits(summary.arch).reference_sms or 1
+    footprint = 32 * summary.local_bytes * warps * sms
+    if footprint == 0:
+        return 0.0
+    room = machine.model["local_share_of_l2"] * machine.l2_bytes
+    return 1.0 / (1.0 + (room / footprint) ** 2)
+
+
 def _demands(
     summary: Summary,
     locality: Locality,
@@ -135,6 +148,7 @@ def _demands(
     near: float,
     gathered: float,
     kept: float,
+    lost: float,
 ) -> dict[str, float]:
     """Cycles of the SM that one warp's work keeps each pipe busy."""
     rate, constants = machine.rate, machine.model
@@ -165,5 +179,6 @@ def _demands(
     moved = read + written + store.repeated_bytes + spilled
     moved += summary.of("atomic").sector_bytes
     found["l2"] = moved / machine.l2_bytes_per_cycle
-    found["dram"] = (read + written) * locality.dram / machine.dram_bytes_per_cycle
+    far = (read + written) * locality.dram + spilled * lost
+    found["dram"] = far / machine.dram_bytes_per_cycle
     return found

@@ -39,7 +39,7 @@ _ERROR, _ERROR_OF_CHANGE = 0.08, 0.25
 ten measured speed-ups lie in the interval (docs/results/predictor.md)."""
 _BUSY, _ERROR_AT_ISSUE = 0.8, 0.05
 """Where issue slots are this busy before, gains come from fewer instructions or better schedules,
-which a model of stalls judges worse: what is added to the error."""
+which a model of stalls judges worse: what is added to the error of another schedule."""
 _GUESS = "some addresses come from loaded data: their locality is a guess"
 
 
@@ -165,8 +165,12 @@ def predict_summary(
     )
 
 
-def speedup(before: Prediction, after: Prediction) -> tuple[float, float, float]:
+def speedup(
+    before: Prediction, after: Prediction, *, is_rewrite: bool = False
+) -> tuple[float, float, float]:
     """Predicted speed-up: typical, and the interval.
+
+    `is_rewrite`: `after` has the schedule of `before`, but for what was inserted or replaced.
 
     The interval spans the assumptions about locality, and is widened on both sides by the model's
     own error, which grows with what is predicted to change. Equal predictions (the same code) have
@@ -181,7 +185,7 @@ def speedup(before: Prediction, after: Prediction) -> tuple[float, float, float]
     each = [before.by_scenario[name] / cycles for name, cycles in after.by_scenario.items()]
     typical = before.predicted_cycles / after.predicted_cycles
     error = _ERROR + _ERROR_OF_CHANGE * abs(math.log(typical))
-    if before.utilisation.get("issue", 0.0) >= _BUSY:
+    if not is_rewrite and before.utilisation.get("issue", 0.0) >= _BUSY:
         error += _ERROR_AT_ISSUE
     wider = math.exp(error)
     return typical, min(each) / wider, max(each) * wider
