@@ -22,7 +22,7 @@ from regdem.program.program import Program
 
 _STABLE_SPECIAL = frozenset({0x00, 0x21, 0x22, 0x23, 0x25, 0x26, 0x27, 0x88})
 """Lane id, thread index x y z, block index x y z, rank in the cluster (measured with S2R)."""
-_MOVES = frozenset({"MOV", "IMAD", "LDC", "S2R"})
+_MOVES = frozenset({"MOV", "IMAD", "HFMA2", "LDC", "S2R"})
 _CHEAP = frozenset({"MOV", "IMAD", "IADD3", "VIADD", "LEA", "SHF", "LOP3", "PRMT", "SGXT", "IABS"})
 
 
