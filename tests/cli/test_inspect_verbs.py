@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NEIGHBOUR = str(ROOT / "examples" / "neighbour" / "neighbour.cubin")
 ROLLED = str(ROOT / "examples" / "unroll" / "variance_rolled.cubin")
 UNROLLED = str(ROOT / "examples" / "unroll" / "variance_unrolled.cubin")
+FATBIN = ROOT / "tests" / "binary" / "data" / "containers" / "size.fatbin"
 
 
 def answer(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 0) -> Any:
@@ -155,6 +156,23 @@ def test_gate(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("::error ")
     assert run([*arguments, "registers<=40", "--format", "sarif"]) == 1
     assert json.loads(capsys.readouterr().out)["version"] == "2.1.0"
+
+
+def test_gate_keeps_the_architectures_of_a_file_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fatbin = str(FATBIN)
+    base = str(tmp_path / "base.json")
+    assert run(["gate", fatbin, "--baseline", base, "--update-baseline"]) == 0
+    for arch in ([], ["--arch", "sm_90"], ["--kernel", "plain"]):
+        capsys.readouterr()
+        assert run(["gate", fatbin, "--baseline", base, "--strict", *arch]) == ("--arch" in arch)
+        gone = capsys.readouterr().out.count("(sm_75): in the baseline, but no longer")
+        assert gone == (5 if "--arch" in arch else 0)
+    single = str(tmp_path / "single.json")
+    only = ["--arch", "sm_90", "--baseline", single]
+    assert run(["gate", fatbin, *only, "--update-baseline"]) == 0
+    assert run(["gate", fatbin, *only, "--strict"]) == 0
 
 
 def test_gate_names_what_vanished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,17 +123,26 @@ def check_conditions(
 
 
 def baseline_of(reports: Sequence[KernelReport]) -> dict[str, Any]:
-    """The baseline's JSON form: the metrics of every kernel by name."""
+    """The baseline's JSON form: the metrics of every kernel by name.
+
+    In a file with code for several architectures by name and architecture.
+    """
+    several = len({report.arch for report in reports}) > 1
     return {
         "kernels": {
-            report.name: {
+            _key(report) if several else report.name: {
                 name: value
                 for name, value in metric_values(report).items()
                 if value is not None and _direction(name)
             }
-            for report in sorted(reports, key=lambda report: report.name)
+            for report in sorted(reports, key=lambda report: (report.name, report.arch))
         }
     }
+
+
+def _key(report: KernelReport) -> str:
+    """The name in a baseline of several architectures; no symbol has a blank."""
+    return f"{report.name} {report.arch}"
 
 
 def check_baseline(
@@ -148,7 +157,7 @@ def check_baseline(
     kernels: dict[str, dict[str, Any]] = baseline["kernels"]
     findings: list[Finding] = []
     for report in reports:
-        old = kernels.get(report.name)
+        old = kernels.get(_key(report), kernels.get(report.name))
         if old is not None and not isinstance(old, dict):  # pyright: ignore
             raise InputError(f"the baseline's {report.demangled_name} holds no metrics")
         if old is None:
@@ -205,13 +214,14 @@ def vanished(
 
     `selected(name, demangled name)`: whether a kernel is among those asked for; None: all are.
     """
-    present = {report.name for report in reports}
+    present = {name for report in reports for name in (report.name, _key(report))}
     findings: list[Finding] = []
-    for name in baseline["kernels"]:
+    for key in baseline["kernels"]:
+        name, _, arch = key.partition(" ")
         shown = demangle(name)
-        if name in present or (selected is not None and not selected(name, shown)):
+        if key in present or (selected is not None and not selected(name, shown)):
             continue
-        text = f"{shown}: in the baseline, but no longer in the file"
+        text = f"{shown}{f' ({arch})' if arch else ''}: in the baseline, but no longer in the file"
         level = "error" if strict else "note"
         findings.append(Finding("gone", level, name, "", None, None, text, None))
     return findings
