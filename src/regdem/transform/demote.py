@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-
 from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import (
     STACK_POINTER,
@@ -36,10 +35,7 @@ from regdem.program.edit import Word, apply, identity
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import (
-    LOAD_COST,
     ORDERS,
-    RECOMPUTE_COST,
-    STORE_COST,
     access_of,
     occupied_instructions,
     register_order,
@@ -90,7 +86,7 @@ from regdem.transform.spill import Access, hoist, insertions, place, sink
 from regdem.transform.uniform import free_uniform_registers, uniform_webs
 
 _LONGEST_TWICE = 3000
-"""Instructions up to which a choice with and without uniform registers is made."""
+"""Instructions up to which several choices are made and compared."""
 _ROUNDS = 20
 """Times that a choice is made again with what colouring showed."""
 
@@ -169,30 +165,33 @@ def _free_registers(live: Liveness) -> list[int]:
 def _cheaper(
     kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
 ) -> Rewrite:
-    """Where values went to uniform registers: what costs less, with them or without.
+    """The one of several rewrites that is estimated to run fastest.
 
-    The choice is greedy, so that more ways can lead to a dearer result.
+    Choice and colouring are greedy, so that neither more ways nor better costs lead to a better
+    result in every case: with and without uniform registers, with and without a cost of latency.
     """
-    done = _by_live_range(kernel, program, live, limit, options)
-    if not done.uniform or len(program) > _LONGEST_TWICE:
-        return done
-    try:
-        other = _by_live_range(kernel, program, live, limit, replace(options, uniform=False))
-    except UnsupportedError:
-        return done
-    return min(done, other, key=_cost)
-
-
-def _cost(done: Rewrite) -> float:
-    """Inserted accesses by loop depth, as the choice of gaps weighs them."""
-    total = 0.0
-    for values, load, store in (
-        (done.demoted, LOAD_COST, STORE_COST),
-        (done.rematerialised, RECOMPUTE_COST, 0.0),
-        (done.uniform, RECOMPUTE_COST, RECOMPUTE_COST),
-    ):
-        total += sum((load * d.loads + store * d.stores) * 10.0**d.loop_depth for d in values)
-    return total
+    ways = [options]
+    if len(program) <= _LONGEST_TWICE:
+        ways.append(replace(options, exposed_cost=0.0))
+    done: list[Rewrite] = []
+    refused: UnsupportedError | None = None
+    for way in ways:
+        try:
+            done.append(_by_live_range(kernel, program, live, limit, way))
+        except UnsupportedError as error:
+            refused = refused or error
+    if not done:
+        assert refused is not None
+        raise refused
+    best = min(done, key=lambda rewrite: rewrite.cycles)
+    if best.uniform and len(program) <= _LONGEST_TWICE:
+        way = replace(ways[done.index(best)] if len(done) == len(ways) else options, uniform=False)
+        try:
+            other = _by_live_range(kernel, program, live, limit, way)
+        except UnsupportedError:
+            return best
+        return min(best, other, key=lambda rewrite: rewrite.cycles)
+    return best
 
 
 def _by_live_range(
@@ -213,7 +212,7 @@ def _by_live_range(
         shortage = Shortage(len(program), limit)
         for _ in range(_ROUNDS):
             crowd = pressure + shortage.lost
-            gaps = gaps_of(program, live, values, crowd > target)
+            gaps = gaps_of(program, live, values, crowd > target, options.exposed_cost)
             chosen = None
             if not out_of_reach(values, gaps, crowd, target, options.most_slots):
                 chosen = choose_gaps(values, gaps, crowd, target, 4 * options.most_slots)

@@ -9,6 +9,7 @@ from regdem.binary.kernel import Kernel
 from regdem.isa.decode import decode
 from regdem.program.edit import Edited
 from regdem.program.program import Program, build
+from regdem.transform.gaps import EXPOSED_COST
 from regdem.transform.paper import ELIMINATE
 from regdem.transform.slots import SlotLayout
 
@@ -23,7 +24,8 @@ class DemoteOptions:
 
     `registers`: registers per thread to reach. `threads`: threads per block of the launch.
     `most_slots`: slots per thread that fit at the target occupancy. `uniform`: values that a block
-    shares may go to uniform registers. `paper_passes`: of the paper's orders
+    shares may go to uniform registers. `exposed_cost`: of a load whose latency nothing covers
+    (`transform/gaps.py`). `paper_passes`: of the paper's orders
     (`transform/paper.py`).
     """
 
@@ -33,6 +35,7 @@ class DemoteOptions:
     order: str = "live-range"
     rematerialise: bool = True
     uniform: bool = True
+    exposed_cost: float = EXPOSED_COST
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
@@ -67,6 +70,8 @@ class Rewrite:
     method: str
     uniform: tuple[Demoted, ...] = ()
     """Values kept in uniform registers."""
+    cycles: float = 0.0
+    """Estimated cycles of one warp among others, with loops, to compare rewrites of one kernel."""
 
 
 @dataclass

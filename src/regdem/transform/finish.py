@@ -12,6 +12,7 @@ from regdem.errors import UnsupportedError
 from regdem.isa.decode import decode
 from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.program.edit import NOP, Word
+from regdem.program.loops import block_weights
 from regdem.program.program import Program
 from regdem.transform.colour import Colouring
 from regdem.transform.demoted import (
@@ -20,8 +21,12 @@ from regdem.transform.demoted import (
     Rewrite,
     Spilled,
 )
-from regdem.transform.hazards import repair
+from regdem.transform.hazards import LATENCY_CYCLES, repair
+from regdem.transform.pace import block_cycles
 from regdem.transform.rename import rename
+
+_ISSUE_CYCLES = 4
+"""What an instruction costs besides a warp's own time: some warps share a scheduler."""
 
 
 def finish(
@@ -35,6 +40,7 @@ def finish(
     renamed = _with_words(program, words)
     inserted = [o < 0 for o in origin]
     words = repair(renamed, inserted)
+    cycles = _cycles(_with_words(program, words))
     highest = max(
         (colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes),
         default=STACK_POINTER,
@@ -65,8 +71,19 @@ def finish(
     count = sum(1 for o, w in zip(origin, words, strict=True) if o < 0 and w[0] != NOP[0])
     return Rewrite(
         edit, registers, shared, spilled.slots, tuple(spilled.demoted),
-        tuple(spilled.rematerialised), count, method, tuple(spilled.uniform),
+        tuple(spilled.rematerialised), count, method, tuple(spilled.uniform), cycles,
     )  # fmt: skip
+
+
+def _cycles(program: Program) -> float:
+    """Cycles of one warp with loops, and the issue slots that it takes from others."""
+    late = [LATENCY_CYCLES.get(form.latency, 26) for form in forms_of(program.code)]
+    return sum(
+        weight * (cycles + _ISSUE_CYCLES * (block.end - block.start))
+        for weight, cycles, block in zip(
+            block_weights(program), block_cycles(program, late), program.blocks, strict=True
+        )
+    )
 
 
 def _with_words(program: Program, words: Sequence[Word]) -> Program:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from regdem.analysis.bits import FILE_MASK
 from regdem.analysis.liveness import Liveness
 from regdem.analysis.webs import STACK_POINTER, Web, Webs
+from regdem.isa.control import SCOREBOARDS
 from regdem.isa.decoded import RegisterFile
 from regdem.program.loops import block_weights
 from regdem.program.program import Program
@@ -44,13 +45,17 @@ from regdem.transform.candidates import (
     STORE_COST,
     occupied_instructions,
 )
+from regdem.transform.hazards import LATENCY_CYCLES
 from regdem.transform.recompute import words_of
-from regdem.transform.spill import Access, Placement, keeps_old, place, store_positions
+from regdem.transform.spill import LOAD_CYCLES, Access, Placement, keeps_old, place, store_positions
 
 _NO_GUARD = 7
 _SHORT_CYCLES = 40
 """A gap shorter than this hardly covers a store and a load behind it."""
 _SHORT_COST = 2.0
+EXPOSED_COST = 1.0
+"""A load whose latency nothing covers costs so much more."""
+_LONG_CYCLES = 100
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,7 @@ def _pairs(webs: Webs) -> dict[int, Web]:
 class _Flow:
     """Block borders of a program, for the search for gaps."""
 
-    def __init__(self, program: Program, hot: NDArray[np.bool_]) -> None:
+    def __init__(self, program: Program, hot: NDArray[np.bool_], exposed_cost: float) -> None:
         self.program = program
         self.n = len(program)
         self.hot = hot
@@ -194,6 +199,35 @@ class _Flow:
         self.clock = np.concatenate(
             ([0], np.cumsum(np.maximum(1, program.code.stall.astype(np.int64))))
         )
+        self.late_cost = [exposed_cost * part for part in self._exposed()]
+
+    def _exposed(self) -> list[float]:
+        """(n,) which part of a load's latency is waited for at a use, from 0 to 1.
+
+        A load moves up over instructions that are not full. Nothing is waited for where the use
+        waits for memory anyway.
+        """
+        code, clock = self.program.code, self.clock.tolist()
+        full: list[bool] = self.hot.tolist()
+        forms = [code.table.forms[f] for f in code.form_indices]
+        result = [0.0] * self.n
+        for block in self.program.blocks:
+            long_boards = 0
+            for i in range(block.start, block.end):
+                waits = int(code.wait_mask[i])
+                covered = bool(waits & long_boards)
+                long_boards &= ~waits
+                board = int(code.write_scoreboard[i])
+                if board < SCOREBOARDS:
+                    is_long = LATENCY_CYCLES.get(forms[i].latency, 0) >= _LONG_CYCLES
+                    long_boards = long_boards & ~(1 << board) | is_long << board
+                if covered:
+                    continue
+                at = i
+                while at > block.start and clock[i] - clock[at] < LOAD_CYCLES and not full[at - 1]:
+                    at -= 1
+                result[i] = max(0.0, 1.0 - (clock[i] - clock[at]) / LOAD_CYCLES)
+        return result
 
     def runs(self, idle: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Maximal idle stretches within blocks, as half-open ranges."""
@@ -209,9 +243,13 @@ def gaps_of(
     live: Liveness,
     values: Sequence[Value],
     hot: NDArray[np.bool_],
+    exposed_cost: float = EXPOSED_COST,
 ) -> list[Gap]:
-    """All gaps that cross an instruction of `hot`, with their costs."""
-    flow = _Flow(program, hot)
+    """All gaps that cross an instruction of `hot`, with their costs.
+
+    `exposed_cost`: what a load costs more if nothing covers its latency.
+    """
+    flow = _Flow(program, hot, exposed_cost)
     hot_list: list[bool] = hot.tolist()
     result: list[Gap] = []
     for k, value in enumerate(values):
@@ -270,6 +308,8 @@ def _gaps_of_value(
             continue
         all_uses = set[int]().union(*(uses[k] for k in ks))
         cost = per_load * sum(flow.weight[u] for u in all_uses)
+        if value.takes_slot:
+            cost += sum(flow.weight[u] * flow.late_cost[u] for u in all_uses)
         if value.definition is None and len(ks) == 1:
             a, b = runs[ks[0]]
             within = int(program.block_of[a]) == int(program.block_of[min(b, flow.n - 1)])
