@@ -34,6 +34,8 @@ from regdem.transform.reschedule import RescheduleOptions, Rescheduling, resched
 _MOST_REGISTERS = 255
 _LEAST_GAIN = 1.005
 """What one warp alone must gain, or the kernel be predicted to, for an order to be worth it."""
+_LEAST_LOSS = 0.995
+"""What a kernel may be predicted to lose where a warp alone gains."""
 _L2_CYCLES, _LOCAL_CYCLES = 300.0, 30.0
 
 
@@ -169,7 +171,7 @@ def _refuse_no_gain(before: Kernel, after: Kernel, request: Request) -> None:
         cycles.append(predict(each, there).predicted_cycles)
         alone.append(summarise(each).time(_L2_CYCLES, _LOCAL_CYCLES).cycles)
     gain, warp = cycles[0] / cycles[1], alone[0] / alone[1]
-    if gain < 1.0 or max(gain, warp) < _LEAST_GAIN:
+    if gain < _LEAST_LOSS or max(gain, warp) < _LEAST_GAIN:
         raise UsageError(
             "no other order is predicted to be faster",
             code="nothing_to_do",

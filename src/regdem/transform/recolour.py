@@ -20,8 +20,9 @@ from regdem.transform.segments import Segment
 from regdem.transform.timeline import Timeline
 
 _FAR = 96
-_PATIENCE = 200
+_PATIENCE = 500
 """Ejections before the search is given up."""
+_GRUDGE = 8
 _MANY = 700
 """Groups beyond which searching on takes too long."""
 
@@ -124,6 +125,7 @@ class _Table:
         self._taken = [0] * limit
         self._held: list[dict[int, int]] = [{} for _ in range(limit)]  # group -> points
         self._shift: dict[int, int] = {}
+        self._left: dict[int, int] = {}
         self._weight = [1] * len(webs.groups)
         self.register = [-1] * len(webs.webs)
 
@@ -156,7 +158,7 @@ class _Table:
 
     def take(self, k: int) -> None:
         """Takes a group's registers away; it will be harder the next time."""
-        shift = self._shift.pop(k)
+        shift = self._left[k] = self._shift.pop(k)
         for web in self._members[k]:
             at = web.register + shift
             self._taken[at] &= ~web.points
@@ -194,6 +196,8 @@ class _Table:
             if any(self._is_pinned(other) for other in others):
                 continue
             weight = sum(self._weight[o] * len(self._members[o]) for o in others)
+            if shift == self._left.get(k):
+                weight += _GRUDGE  # not back to where it was driven from
             if best is None or weight < best[0]:
                 best = (weight, shift, list(others))
         self._weight[k] += 1

@@ -59,7 +59,7 @@ _LARGEST = 700
 """Instructions of a segment beyond which only the cheap ways are tried."""
 _SLACKS = (0, 2, 4, 8, 16)
 """Registers below the limit from which on the original order leads: one try each."""
-_STEP, _MOST_LESS = 2, 6
+_STEP, _MOST_LESS = 1, 6
 """Registers given up in a segment where colouring fails: at a time, and at most."""
 _ROUNDS = 24
 _NEVER = 1 << 60
