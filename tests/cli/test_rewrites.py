@@ -95,6 +95,27 @@ def test_a_kernel_without_a_block_size_does_not_stop_one_that_declares_it(
     assert rewritten == ["_Z6sharedPfi"]
 
 
+def test_the_optimiser_leaves_kernels_that_it_does_not_understand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.cubin"
+    quick = ["--effort", "quick", "--jobs", "1"]
+    what = ["optimize", str(LINES), "-o", str(out), *quick]
+    assert run([*what, "--format", "json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    jsonschema.validate(value, schema("optimize"))
+    assert [each["name"] for each in value["kernels"]] == ["_Z6sharedPfi"]
+    reasons = {each["name"]: each["reason"] for each in value["left"]}
+    assert set(reasons.values()) == {"the block size is not declared"}
+    assert run([*what, "--threads", "128"]) == 0
+    text = capsys.readouterr().out
+    assert "refused: an indirect call has unknown targets" in text
+    assert "plain(float*, int)  (128 threads per block)" in text
+    out.unlink()
+    assert run([*what, "--threads", "128", "--kernel", "prints"]) == 2
+    assert not out.exists()
+
+
 def test_promotion_skips_kernels_without_spills(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regdem.binary.demangle import demangle
-from regdem.cli.kernels import block_threads
+from regdem.cli.kernels import block_threads, kernel_program
 from regdem.cli.options import (
     KernelPattern,
     folder_option,
@@ -31,11 +31,12 @@ from regdem.cli.output import (
     note,
     write_atomically,
 )
-from regdem.cli.rewrites import Opened, open_file
+from regdem.cli.rewrites import Left, Opened, counted, open_file
+from regdem.errors import UnsupportedError, UsageError
 from regdem.machine import BlockShape, block_shape
 
 if TYPE_CHECKING:
-    from regdem.binary import Cubin
+    from regdem.binary import Cubin, Kernel
     from regdem.choice import KernelChoice
     from regdem.optimizer import Options
     from regdem.variants import Outcome
@@ -109,16 +110,22 @@ def command(
         compilers=count, profile=profile, budget_s=budget_s,
     )  # fmt: skip
     with _executor(count) as executor:
-        cubins, choices = _optimized(opened, threads, dynamic_shared_bytes, settings, executor)
+        cubins, choices, left = _optimized(
+            opened, threads, dynamic_shared_bytes, settings, executor
+        )
     if folder is not None:
         _write_variants(Path(folder), choices)
     written = opened.write(out, cubins)
     body = {
         "kernels": [each.to_dict() for each in choices],
+        **({"left": [each.to_dict() for each in left]} if left else {}),
         "output": input_entry(out, written),
     }
     report.emit(
-        text=lambda: "\n".join(summary(each) for each in choices) + f"\nwritten: {out}\n",
+        text=lambda: (
+            "\n".join([*(summary(each) for each in choices), *(each.line() for each in left)])
+            + f"\nwritten: {out}\n"
+        ),
         json=lambda: dump_json(envelope(body, path=file, data=opened.data)),
     )
     return 0
@@ -130,14 +137,19 @@ def _optimized(
     dynamic_shared_bytes: int,
     settings: Options,
     executor: Executor | None,
-) -> tuple[list[Cubin], list[KernelChoice]]:
-    """Cubin after cubin; of a file with code for several architectures, those that can be done."""
+) -> tuple[list[Cubin], list[KernelChoice], list[Left]]:
+    """Cubin after cubin; of a file with code for several architectures, those that can be done.
+
+    A kernel that is not understood, or whose block is not known, is left as it is; it ends the run
+    if it was asked for by `--kernel`, or if there is no other.
+    """
     from regdem.isa.table import supported_architectures
     from regdem.optimizer import optimize_cubin
-    from regdem.rewrite import Request
+    from regdem.rewrite import Request, refuse_block
 
     cubins: list[Cubin] = []
     choices: list[KernelChoice] = []
+    left: list[Left] = []
     known = [each.cubin.arch in supported_architectures() for each in opened.inputs]
     for place, each in enumerate(opened.inputs):
         kernels = [kernel for k, kernel in opened.kernels if k == place]
@@ -145,23 +157,34 @@ def _optimized(
         if not kernels:
             continue
         if any(known) and not known[place]:
-            note(f"{each.label}: left as it is, {each.cubin.arch} code can't be rewritten yet")
+            note(f"{each.label}: left as it is, {each.cubin.arch} code can't be read yet")
             continue
         for remark in each.notes:
             note(remark)
-        requests = [
-            Request(
-                threads=threads or block_shape(block_threads(kernel, opened.path)),
-                dynamic_shared_bytes=dynamic_shared_bytes,
-            )
-            for kernel in kernels
-        ]
+        requests: list[Request] = []
+        usable: list[Kernel] = []
+        for kernel in kernels:
+            try:
+                block = threads or block_shape(block_threads(kernel, opened.path))
+                refuse_block(kernel, block.threads)
+                kernel_program(kernel)
+            except (UnsupportedError, UsageError) as error:
+                if opened.is_named:
+                    raise
+                left.append(Left(kernel.name, error))
+                continue
+            usable.append(kernel)
+            requests.append(Request(threads=block, dynamic_shared_bytes=dynamic_shared_bytes))
+        if not usable:
+            continue
         cubins[-1], chosen = optimize_cubin(
-            each.cubin, kernels, requests, settings, executor, _progress,
+            each.cubin, usable, requests, settings, executor, _progress,
             source=each.source, is_compiled=each.is_compiled,
         )  # fmt: skip
         choices += chosen
-    return cubins, choices
+    if left and not choices:
+        raise counted(left[0].error, left)
+    return cubins, choices, left
 
 
 def _executor(count: int) -> ProcessPoolExecutor | nullcontext[Executor | None]:
@@ -174,8 +197,11 @@ def _progress(done: int, total: int, outcome: Outcome) -> None:
 
 def _write_variants(folder: Path, choices: list[KernelChoice]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    taken: dict[str, str] = {}
     for choice in choices:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", choice.name)[:80]
+        while taken.setdefault(name, choice.name) != choice.name:
+            name += "_"  # another kernel's name begins alike
         for outcome in choice.outcomes:
             if outcome.is_usable:
                 path = folder / f"{name}.{outcome.spec.name}.cubin"

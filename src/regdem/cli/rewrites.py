@@ -145,12 +145,12 @@ def _raise_if_failed(results: Sequence[KernelRewrite | Left], is_named: bool) ->
     # Another architecture's copy says less than what stands in the way of one that can be done.
     refused.sort(key=lambda each: each.error.code == "unsupported_architecture")
     if refused and (is_named or not done):
-        raise _counted(refused[0].error, left)
+        raise counted(refused[0].error, left)
     if not done and left:
-        raise _counted(left[0].error, left)
+        raise counted(left[0].error, left)
 
 
-def _counted(error: RegdemError, left: Sequence[Left]) -> RegdemError:
+def counted(error: RegdemError, left: Sequence[Left]) -> RegdemError:
     """The error of one of several kernels that were left as they are, with their count."""
     if len(left) > 1:
         nothing = sum(each.status == NOTHING for each in left)
