@@ -25,6 +25,7 @@ from regdem.patience import OutOfTime, at_most
 from regdem.predict.model import Prediction, predict
 from regdem.predict.profile import Corrections
 from regdem.rewrite import KernelRewrite, Request, State, demote_kernel, state_of
+from regdem.transform.candidates import NO_ORDER
 from regdem.transform.paper import PASSES, combinations, letters
 
 PAPER_ORDERS = ("cfg", "static", "conflict")
@@ -148,7 +149,7 @@ class Survey:
         """The base's own code, with the residency of the rewrite for nothing."""
         there = state_of(kernel, self.request, spec.registers, kernel.static_shared_bytes)
         is_promoted = spec.kind == "promote"
-        is_scheduled = spec.kind == "schedule"
+        is_scheduled = spec.kind == "schedule" or spec.candidates == NO_ORDER
         code = replace(kernel, local_bytes=0) if is_promoted else kernel
         cycles = predict(
             code,
@@ -315,6 +316,8 @@ def variant_specs(
     if how.reschedules and request.reschedule:
         plain = [each for each in specs if each.candidates == "live-range" and not each.after]
         specs.append(spec("schedule", "schedule", most_registers(kernel, request)))
+        own = kernel.registers_per_thread
+        specs.append(spec("renumber", "demote", own, candidates=NO_ORDER, rematerialise=False))
         specs += [
             replace(each, name=f"{each.name}_scheduled", after=each.name, scheduled=True)
             for each in plain

@@ -18,8 +18,9 @@ from regdem.errors import RegdemError, UnsupportedError, UsageError
 from regdem.integrations.toolkit import find_tool
 from regdem.isa.decode import decode
 from regdem.machine import free_shared_bytes, occupancy, reach_blocks
+from regdem.predict.banks import conflicts
 from regdem.program.edit import return_addresses
-from regdem.transform.candidates import ORDERS
+from regdem.transform.candidates import NO_ORDER, ORDERS
 from regdem.transform.demote import demote
 from regdem.transform.demoted import DemoteOptions, Rewrite, program_of
 
@@ -115,6 +116,21 @@ def refused(kernel: Kernel, options: DemoteOptions) -> RegdemError:
 @pytest.mark.parametrize("registers", [15, 0, -1, 256])
 def test_refuses_illegal_targets(registers: int) -> None:
     assert refused(KERNEL, DemoteOptions(registers, 256, 40)).code == "bad_usage"
+
+
+def test_renumbering_at_the_own_count() -> None:
+    """Nothing is demoted; the numbers are others, with fewer bank conflicts."""
+    done = demote(KERNEL, DemoteOptions(48, 256, 40, NO_ORDER))
+    _, new = rewritten(EXAMPLE, KERNEL.name, done)
+    assert not check_pair(KERNEL, new, threads=256).findings
+    assert (done.method, done.slots, done.inserted_instructions) == ("renumber", 0, 0)
+    assert new.registers_per_thread == 48
+    assert sum(conflicts(program_of(new))) < sum(conflicts(program_of(KERNEL)))
+
+
+def test_renumbering_alone_refuses_what_needs_demotion() -> None:
+    assert refused(KERNEL, DemoteOptions(24, 256, 40, NO_ORDER)).code == "target_out_of_reach"
+    assert refused(KERNEL, DemoteOptions(49, 256, 40, NO_ORDER)).code == "nothing_to_do"
 
 
 @pytest.mark.parametrize("registers", [48, 64, 255])

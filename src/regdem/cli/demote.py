@@ -32,10 +32,10 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
 @click.option("--blocks", type=int, metavar="B", help="Resident blocks per SM to reach.")
 @click.option(
     "--candidates",
-    type=click.Choice(["live-range", "cfg", "static", "conflict"]),
+    type=click.Choice(["live-range", "cfg", "static", "conflict", "none"]),
     default="live-range",
     show_default=True,
-    help="What is demoted first.",
+    help="What is demoted first; none: nothing, registers are renumbered, also at their own count.",
 )
 @click.option(
     "--paper-options", "paper_options", metavar="PASSES",

@@ -30,6 +30,8 @@ from regdem.program.program import Program
 from regdem.transform.spill import Access, Placement, store_positions
 
 ORDERS = ("live-range", "cfg", "static", "conflict")
+NO_ORDER = "none"
+"""Nothing is demoted, only renumbered."""
 LOAD_COST, STORE_COST, RECOMPUTE_COST, EARLY_COST = 1.0, 0.6, 0.35, 20.0
 """Relative cost of one execution: a load stalls its user, a store only takes an issue slot, an
 early store waits for a load under way."""

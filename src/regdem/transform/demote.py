@@ -10,6 +10,9 @@ The paper's orders (`cfg`, `static`, `conflict`) demote register numbers; every 
 renamed by a bijection, which carries ptxas's own hazards over unchanged, and only the short ranges
 around the accesses of demoted registers (the temporaries) are coloured by liveness.
 
+With the order `none` nothing is demoted: registers get other numbers, waits other scoreboards, and
+the target may be the kernel's own count.
+
 Nothing here is trusted: `check/` proves the result from the bytes before anything is written.
 """
 
@@ -35,13 +38,14 @@ from regdem.program.edit import Word, apply, identity
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import (
+    NO_ORDER,
     ORDERS,
     access_of,
     occupied_instructions,
     register_order,
     used_registers,
 )
-from regdem.transform.colour import colour
+from regdem.transform.colour import Colouring, colour
 from regdem.transform.demoted import (
     RESERVED_REGISTERS,
     Demoted,
@@ -101,24 +105,33 @@ def demote(kernel: Kernel, options: DemoteOptions) -> Rewrite:
     program = program_of(kernel)
     live = liveness(program, follow_guards=True)
     limit = options.registers - RESERVED_REGISTERS
+    if options.registers == kernel.registers_per_thread:
+        return _at_its_count(kernel, program, live)
     renumbered = _renumber(kernel, program, live, limit)
     if renumbered is not None:
         return renumbered
     if options.order == "live-range":
         return _cheaper(kernel, program, live, limit, options)
+    if options.order == NO_ORDER:
+        raise UnsupportedError(
+            f"{options.registers} registers can't be reached by renumbering",
+            code="target_out_of_reach",
+            kernel=kernel.name,
+        )
     return _by_register(kernel, program, live, limit, options)
 
 
 def _refuse(kernel: Kernel, options: DemoteOptions) -> None:
-    if options.order not in ORDERS:
-        raise UsageError(f"no such candidate order: {options.order}", hint=", ".join(ORDERS))
+    if options.order not in (*ORDERS, NO_ORDER):
+        names = ", ".join((*ORDERS, NO_ORDER))
+        raise UsageError(f"no such candidate order: {options.order}", hint=names)
     if not 16 <= options.registers <= 255:
         raise UsageError(
             f"{options.registers} registers per thread can't be a target",
             hint="between 16 and 255",
             kernel=kernel.name,
         )
-    if options.registers >= kernel.registers_per_thread:
+    if options.registers >= kernel.registers_per_thread + (options.order == NO_ORDER):
         raise UsageError(
             f"the kernel already uses {kernel.registers_per_thread} registers",
             code="nothing_to_do",
@@ -149,6 +162,14 @@ def _renumber(kernel: Kernel, program: Program, live: Liveness, limit: int) -> R
     if colouring.failed >= 0:
         return None
     colouring = polish(program, found, colouring)
+    return finish(kernel, Spilled(identity(program), 0, None), found, colouring, "renumber")
+
+
+def _at_its_count(kernel: Kernel, program: Program, live: Liveness) -> Rewrite:
+    """The kernel's own registers with fewer conflicts, and waits that are not shared in vain."""
+    found = webs(program, live)
+    own = Colouring(tuple(w.register for w in found.webs), (), len(found.groups))
+    colouring = polish(program, found, own)
     return finish(kernel, Spilled(identity(program), 0, None), found, colouring, "renumber")
 
 
