@@ -265,7 +265,7 @@ def plan(spec: KernelSpec, default: Built, widest: Built) -> tuple[list[int], li
     most = widest.resources.registers if widest.resources else facts.registers
     above = [t for t in next_cliffs(spec.threads, most, shared, 9) if t >= facts.registers]
     spills = facts.spill_store_bytes > 0
-    return below, suite_variants(Facts(below, above[-MOST_ABOVE:], spills))
+    return below, suite_variants(Facts(below, above[-MOST_ABOVE:], spills, facts.registers))
 
 
 def finished(record: Record, out: Path) -> bool:

@@ -72,12 +72,13 @@ class Facts:
 
     `below`: register counts under the default's at which a block more fits, highest first; `above`:
     such boundaries from the count of the build with cap 255 down to the default's own.
-    `spills`: whether the default build spills.
+    `spills`: whether the default build spills. `own`: its registers, 0 if they are not known.
     """
 
     below: Sequence[int]
     above: Sequence[int] = ()
     spills: bool = False
+    own: int = 0
 
 
 DEFAULT = Variant("default", "default", Build())
@@ -127,9 +128,10 @@ _FROM_SOURCE = Rewrite("optimize", options=("--effort", "quick"), from_source=Tr
 def suite_variants(facts: Facts) -> list[Variant]:
     """NVIDIA's levers, and ours on each of them.
 
-    On the default: demotion to the next cliffs, promotion of its spills. On builds with more
-    registers (cap 255 and the boundaries above the default): demotion to the boundaries below. On
-    builds with fewer: promotion of their spills, and demotion or promotion one cliff further.
+    On the default: renumbering, demotion to the next cliffs, promotion of its spills. On builds
+    with more registers (cap 255 and the boundaries above the default): demotion to the boundaries
+    below. On builds with fewer: promotion of their spills, and demotion or promotion one cliff
+    further.
     """
     below = list(facts.below[:MOST_CLIFFS])
     variants = [
@@ -140,6 +142,9 @@ def suite_variants(facts: Facts) -> list[Variant]:
         Variant("optimize", "binary", Build(), Rewrite("optimize")),
         Variant("optimize_source", "blind", Build(), _FROM_SOURCE),
     ]
+    if facts.own:
+        renumber = Rewrite("demote", facts.own, ("--candidates", "none"))
+        variants.append(Variant("renumber", "binary", DEFAULT.build, renumber))
     if facts.spills:
         variants.append(_promoted(DEFAULT.build))
     variants.append(_promoted(Build(255)))
