@@ -69,6 +69,12 @@ def uniform_webs(program: Program, webs: Webs) -> set[int]:
     }
 
 
+def is_late(program: Program, i: int) -> bool:
+    """Whether the result of instruction `i` must be waited for by scoreboard, so that a move from
+    a uniform register is sooner there than the instruction repeated."""
+    return bool(program.code.table.variable_latency[program.code.form[i]])
+
+
 def _is_zero(program: Program, i: int) -> bool:
     """Zero needs no register to come from."""
     form = program.code.table.forms[int(program.code.form[i])]
