@@ -87,7 +87,7 @@ from regdem.transform.slots import (
     prologue,
 )
 from regdem.transform.spill import Access, hoist, insertions, place, sink
-from regdem.transform.uniform import free_uniform_registers, uniform_webs
+from regdem.transform.uniform import free_uniform_registers, is_late, uniform_webs
 
 _LONGEST_TWICE = 3000
 """Instructions up to which several choices are made and compared."""
@@ -224,6 +224,7 @@ def _by_live_range(
         ways = recomputable_from_inputs(program, live, found)
         ways |= recomputable(program, found, pairs=True)
     shared = _shared(program, found) if options.uniform else set[int]()
+    ways = {web: i for web, i in ways.items() if web not in shared or not is_late(program, i)}
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
