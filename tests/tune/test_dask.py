@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from regdem.tune.tuner import TuneResult, tune
 
 from .conftest import NEIGHBOUR, FakeDevice
 
+LIMIT_S = 240
 distributed: Any = pytest.importorskip("distributed", reason="needs dask.distributed")
 
 
@@ -20,12 +22,16 @@ def test_variants_made_by_a_local_cluster(tmp_path: Path, neighbour_launch: str)
     serial = tune(NEIGHBOUR, neighbour_launch, out=tmp_path / "serial", prepare_only=True)
     said: list[str] = []
     with (
+        # Without a limit of memory workers are neither paused nor killed for it.
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            memory_limit=0,
         ) as cluster,
-        distributed.Client(cluster) as client,
-        client.get_executor() as executor,
-    ):
+        distributed.Client(cluster, timeout="60s") as client,
+    ):  # fmt: skip
+        client.wait_for_workers(2, timeout=90)
+        # As a context it would wait for its futures on the way out, also for those that never end.
+        executor = client.get_executor()
         device = FakeDevice()
         results: list[TuneResult] = []
 
@@ -38,10 +44,13 @@ def test_variants_made_by_a_local_cluster(tmp_path: Path, neighbour_launch: str)
         # A cluster whose workers are lost waits for others, for ever if need be.
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        thread.join(120)
-        assert not thread.is_alive(), f"the cluster does not answer; {said}"
+        try:
+            thread.join(LIMIT_S)
+            assert not thread.is_alive(), f"the cluster does not answer; {said}"
+            workers = client.run(os.getpid)
+        finally:
+            executor.shutdown(wait=False)
         (result,) = results
-        workers = client.run(lambda: __import__("os").getpid())
         assert len(set(workers.values())) == 2
     assert device.measured
     made = {row.made.name: (row.made.status, row.made.cubin_sha256) for row in result.rows}
