@@ -105,6 +105,17 @@ class Bench:
                 return i
         return None
 
+    def is_read(self, i: int) -> bool:
+        """Whether instruction `i` stores, or the next that touches its results reads them."""
+        written = set(self.view.writes[i])
+        for j in range(i + 1, len(self.words)):
+            if written & {*self.view.reads[j], self.view.guard[j]}:
+                return True
+            if self.view.control[j] != "none":
+                break
+            written -= set(self.view.writes[j])
+        return not self.view.writes[i]
+
     def matched(self) -> list[int]:
         """Instructions of the original."""
         first = next(
@@ -359,6 +370,23 @@ def no_rank(bench: Bench) -> Iterator[tuple[int, Kernel]]:
             yield i, bench.with_word(i, with_field(bench.words[i], 72, 8, 0x25))
 
 
+def illegal_order(bench: Bench) -> Iterator[tuple[int, Kernel]]:
+    """A reader in front of the neighbour whose result it reads; both wait long enough."""
+    matched = set(bench.matched())
+    for i in sorted(matched):
+        if i + 1 not in matched or {bench.view.control[i], bench.view.control[i + 1]} != {"none"}:
+            continue
+        read = {*bench.view.reads[i + 1], bench.view.guard[i + 1]}
+        entered = any(i + 1 in targets for targets in bench.program.flow.targets)
+        if entered or not read & set(bench.view.writes[i]) or not bench.is_read(i + 1):
+            continue
+        pair = [with_control(bench.words[k], wait=63, stall=15, bit=0, reuse=0) for k in (i + 1, i)]
+        code = bytearray(bench.rewritten.code)
+        for place, word in zip((i, i + 1), pair, strict=True):
+            struct.pack_into("<QQ", code, 16 * place, *word)
+        yield i, replace(bench.rewritten, code=bytes(code))
+
+
 KINDS: tuple[Kind, ...] = (
     short_stall,
     missing_wait,
@@ -384,6 +412,7 @@ KINDS: tuple[Kind, ...] = (
     few_registers,
     no_lane,
     no_rank,
+    illegal_order,
 )
 
 
