@@ -35,6 +35,8 @@ RECORDED: dict[str, Word] = {
     "IMAD.IADD R5, R6, 0x1, R7": encode.add(5, 6, 7),
     "LDC R5, c[0x0][0x28]": encode.ldc(5, 0, 0x28),
     "NOP": encode.nop(),
+    "LDL.64 R4, [R1+-0x8]": encode.ldl(4, 1, -8, words=2),
+    "@P1 STL [R1+-0x4], R7": encode.stl(1, -4, 7, guard=Guard(1)),
     "MOV R5, R6": encode.mov(5, 6),
     "@!P1 MOV R5, RZ": encode.mov(5, 255, guard=Guard(1, True)),
     "ULDC UR4, c[0x0][0x28]": encode.uldc(4, 0, 0x28),

@@ -55,7 +55,8 @@ class KernelEdit:
     `code`: the new section, a multiple of 16 bytes. `offset_map`: (n + 1,) int64, new byte offset
     of each original instruction and of the end; `target_map`: the same for labels, never
     decreasing, by default equal to `offset_map`. `registers_per_thread`, `shared_bytes` (user's
-    static shared memory, without the reserve): None keeps them. `max_threads`: the largest block
+    static shared memory, without the reserve), `frame_bytes` (the kernel's stack frame): None keeps
+    them. `max_threads`: the largest block
     that the driver shall accept; what the kernel declares is lowered to it, never raised.
     `register_map`: old to new general register, for records that name registers. `removed`: (n,)
     bool, instructions that no longer exist; their annotations go too. `new_annotations`: records to
@@ -67,6 +68,7 @@ class KernelEdit:
     target_map: NDArray[np.int64] | None = None
     registers_per_thread: int | None = None
     shared_bytes: int | None = None
+    frame_bytes: int | None = None
     max_threads: int | None = None
     register_map: Mapping[int, int] = field(default_factory=dict[int, int])
     removed: NDArray[np.bool_] | None = None
@@ -177,9 +179,11 @@ class _Edit:
         self.contents[section.index] = rows.tobytes()
 
     def _write_register_count(self) -> None:
-        count = self.edit.registers_per_thread
-        if count is None:
+        count, frame = self.edit.registers_per_thread, self.edit.frame_bytes
+        if count is None and frame is None:
             return
+        if count is None:
+            count = self.kernel.registers_per_thread
         if not 0 < count <= 255:
             raise UsageError(f"a kernel can't have {count} registers per thread")
         if self.cubin.sm < 90:
@@ -195,7 +199,19 @@ class _Edit:
             else r
             for r in self.cubin.global_info
         ]
+        if frame is not None:
+            records = [self._with_frame(record, frame) for record in records]
         self.contents[section.index] = pack_info(records)
+
+    def _with_frame(self, record: InfoRecord, frame: int) -> InfoRecord:
+        """A record of the kernel's frame, or of the stack that it needs at least, larger."""
+        kept = (info.FRAME_SIZE, info.MIN_STACK_SIZE)
+        if record.attribute not in kept or record.words[0] != self.kernel.symbol_index:
+            return record
+        size = record.words[1] + frame - self.kernel.local_bytes
+        return InfoRecord(
+            record.format, record.attribute, struct.pack("<II", record.words[0], size)
+        )
 
     def _move_info(self) -> None:
         section = self.cubin.info_section(self.kernel.name)

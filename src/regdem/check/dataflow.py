@@ -347,7 +347,7 @@ class DataflowCheck:
             negated = int(rewritten.guard_negated[j])
             moves = self._rewritten_moves(j) if not (i >= 0 and j in self.programs.slots) else []
             written = rewritten.writes[j]
-            if i < 0 and rewritten.name[j] == "STS":
+            if i < 0 and rewritten.name[j] in ("STS", "STL"):
                 written = tuple(place for place, _ in moves)
             if written and is_pure(rewritten, j):
                 recompute = tuple(self._facts.by_masked.get(rewritten.masked[j], ()))
@@ -423,7 +423,7 @@ class DataflowCheck:
         view = self.programs.rewritten
         slots = self.programs.slots.get(j)
         if slots is not None:
-            if view.name[j] == "LDS":
+            if view.name[j] in ("LDS", "LDL"):
                 return list(zip(view.writes[j], slots, strict=True))
             return list(zip(slots, _stored(view, j, len(slots)), strict=True))
         source = copied_place(view.low[j], view.high[j])

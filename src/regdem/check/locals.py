@@ -91,6 +91,20 @@ def frame_words(view: CodeView, graph: Graph) -> FrameWords:
     return FrameWords(words, place)
 
 
+def further_words(second: FrameWords, lowest: int, end: int) -> dict[int, tuple[int, ...]]:
+    """Local accesses below the original's frame, and the places of the words that they reach.
+
+    Places are bytes from the stack's start. The original's frame begins at `end`, the rewritten
+    program's at `lowest`; what lies between is the rewrite's own.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    for i, place in second.place.items():
+        words = len(second.words[i])
+        if lowest <= place and place + 4 * words <= end and place % (4 * words) == 0:
+            found[i] = tuple(place + 4 * w for w in range(words))
+    return found
+
+
 def located(first: FrameWords, second: FrameWords) -> tuple[dict[int, int], dict[int, int]]:
     """The places of two programs' accesses, or nothing where one's are not known."""
     return (first.place, second.place) if first.place and second.place else ({}, {})

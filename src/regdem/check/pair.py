@@ -9,7 +9,7 @@ Everything is read from the bytes of the two kernels; no hint of who rewrote wha
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from regdem.binary.kernel import Kernel
@@ -23,7 +23,7 @@ from regdem.check.flow import BranchTable, flow_of
 from regdem.check.graph import Graph, StepFlow, build_graph
 from regdem.check.hazards import hazard_findings
 from regdem.check.layout import NAMING_SIZE, WINDOW_START, LayoutInput, check_layout, shapes_of
-from regdem.check.locals import frame_words, key_at, located, private_words
+from regdem.check.locals import frame_words, further_words, key_at, located, private_words
 from regdem.check.matching import Text
 from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.product import Product, build_product
@@ -35,6 +35,8 @@ from regdem.check.view import CodeView, view_of
 from regdem.errors import UnsupportedError
 
 SUPPORTED = ("sm_90",)
+_IN_FRAME = -1
+"""In place of an address expression: the slot is a word of the stack frame."""
 _TOO_CLOSE = re.compile(r"issues (\d+) cycles after \S+ at 0x([0-9a-f]+),")
 
 
@@ -75,6 +77,7 @@ def check_pair(
     try:
         first, second = Program(original, arch), Program(rewritten, arch)
         accesses, slots = _slots(first, second, expressions, shapes, dynamic)
+        _add_further_words(first, second, slots)
         returns = (
             return_addresses(first.view, first.graph, _memory_words(first, SlotMap())),
             return_addresses(second.view, second.graph, _memory_words(second, slots)),
@@ -173,6 +176,22 @@ def _slots(
     return [], SlotMap()
 
 
+def _add_further_words(first: Program, second: Program, slots: SlotMap) -> None:
+    """Slots in what the stack frame grew by, where nothing of the original is."""
+    end, lowest = -first.kernel.local_bytes, -second.kernel.local_bytes
+    reached = frame_words(first.view, first.graph).place
+    if lowest >= end or min(reached.values(), default=end) < end:
+        return
+    numbers: dict[int, int] = {}
+    frame = frame_words(second.view, second.graph)
+    for access, places in further_words(frame, lowest, end).items():
+        for place in places:
+            if place not in numbers:
+                numbers[place] = len(slots.keys)
+                slots.keys.append((_IN_FRAME, place))
+        slots.words[access] = tuple(numbers[place] for place in places)
+
+
 def _memory_words(program: Program, slots: SlotMap) -> dict[int, tuple[int, ...]]:
     """Accesses to slots and to private words of the frame, each word with a number of its own."""
     words = dict(slots.words)
@@ -221,7 +240,7 @@ class _Texts:
 
 
 def _texts(first: Program, second: Program, slots: SlotMap, returns: _Returns) -> _Texts:
-    promoted = _promoted(first, second)
+    promoted = _promoted(first, second, slots)
     new = new_registers(first.view, second.view)
     places = located(*(frame_words(each.view, each.graph) for each in (first, second)))
     return _Texts(
@@ -248,7 +267,7 @@ def _prove(
     """The proof for instructions in the original's order."""
     sides = (Side(each.view, each.keys, each.fixed) for each in (texts.first, texts.second))
     alignment = align(*sides, late_entry=late_entry)
-    findings = _unmatched(first, second, alignment)
+    findings = _unmatched(first, second, alignment, texts.second.words)
     if findings:
         return findings, []
     return _prove_matched(first, second, returns, texts, in_order(first.view, alignment.pairs))
@@ -273,7 +292,7 @@ def _prove_reordered(
         [i for i, fixed in enumerate(text.fixed) if fixed and i not in own]
         for text, own in zip((texts.first, texts.second), matched, strict=True)
     )
-    findings = _unmatched(first, second, Alignment(pairs, lost, extra))
+    findings = _unmatched(first, second, Alignment(pairs, lost, extra), texts.second.words)
     partner = dict(pairs)
     findings += [
         Finding(
@@ -357,9 +376,10 @@ def _slot_place(slot: int) -> int:
     return 512 + slot
 
 
-def _promoted(first: Program, second: Program) -> dict[int, tuple[int, ...]]:
+def _promoted(first: Program, second: Program, slots: SlotMap) -> dict[int, tuple[int, ...]]:
     """Private local accesses of the original, if the rewritten program has fewer of them."""
     before, after = (p.view.memory.count("local") for p in (first, second))
+    after -= sum(second.view.memory[j] == "local" for j in slots.words)
     return private_words(first.view, first.graph) if after < before else {}
 
 
@@ -412,13 +432,15 @@ def _anchors_of_rewritten(
     ]
 
 
-def _unmatched(first: Program, second: Program, alignment: Alignment) -> list[Finding]:
+def _unmatched(
+    first: Program, second: Program, alignment: Alignment, slots: Collection[int]
+) -> list[Finding]:
     name = second.kernel.name
     lost = list(alignment.unmatched_rewritten)
     if not lost and not alignment.unmatched_original:
         matched = {j for _, j in alignment.pairs}
         local = [j for j, memory in enumerate(second.view.memory) if memory == "local"]
-        lost = [j for j in local if j not in matched]
+        lost = [j for j in local if j not in matched and j not in slots]
     findings = [
         Finding(
             "missing_instruction",

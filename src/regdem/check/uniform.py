@@ -149,7 +149,7 @@ class _Values:
     def step(self, i: int, held: _Held) -> None:
         view = self.view
         words = self.slots.get(i)
-        if words is not None and view.name[i] == "STS":
+        if words is not None and view.name[i] in ("STS", "STL"):
             found = [held.get(p) for p in _stored(view, i, len(words))]
             places: tuple[int, ...] = words
         else:

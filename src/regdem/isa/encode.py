@@ -89,6 +89,22 @@ def sts(
     return _word(0x388, guard=guard, ra=ra, upper=upper, high=_SIZE[words], control=control)
 
 
+_LOCAL = 0x100000
+"""Bit 84, as in all of ptxas's local accesses."""
+
+
+def ldl(rd: int, ra: int, offset: int, *, words: int = 1, guard: Guard = ALWAYS) -> Word:
+    """`LDL rd, [ra+offset]`, or `LDL.64` with two words."""
+    upper, high = _offset(offset), _SIZE[words] | _LOCAL
+    return _word(_LDL, guard=guard, rd=rd, ra=ra, upper=upper, high=high)
+
+
+def stl(ra: int, offset: int, rb: int, *, words: int = 1, guard: Guard = ALWAYS) -> Word:
+    """`STL [ra+offset], rb`, or `STL.64` with two words."""
+    upper, high = _offset(offset) | rb, _SIZE[words] | _LOCAL
+    return _word(_STL, guard=guard, ra=ra, upper=upper, high=high)
+
+
 def mov(rd: int, rb: int, *, guard: Guard = ALWAYS, control: ControlWord = _IDLE) -> Word:
     """`MOV rd, rb`."""
     return _word(0x202, guard=guard, rd=rd, upper=rb, high=0xF00, control=control)

@@ -35,7 +35,7 @@ from regdem.binary.kernel import Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
 from regdem.program.edit import Word, apply, identity
-from regdem.program.loops import loop_depth
+from regdem.program.loops import block_weights, loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import (
     NO_ORDER,
@@ -66,6 +66,7 @@ from regdem.transform.gaps import (
     slot_points,
     values_of,
 )
+from regdem.transform.overflow import homes, load_from, may_grow_frame, store_to
 from regdem.transform.paper import (
     ELIMINATE,
     RESCHEDULE,
@@ -228,6 +229,8 @@ def _by_live_range(
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
+    further = options.local_slots if may_grow_frame(program) else 0
+    most = options.most_slots + further
     tried: list[str] = []
     target = limit - 1  # one holds the slots' address
     for values in _value_sets(program, found, ways, shared):
@@ -236,12 +239,12 @@ def _by_live_range(
             crowd = pressure + shortage.lost
             gaps = gaps_of(program, live, values, crowd > target, options.exposed_cost)
             chosen = None
-            if not out_of_reach(values, gaps, crowd, target, options.most_slots):
-                chosen = choose_gaps(values, gaps, crowd, target, 4 * options.most_slots)
+            if not out_of_reach(values, gaps, crowd, target, most):
+                chosen = choose_gaps(values, gaps, crowd, target, 4 * most)
                 chosen = None if chosen is None else settled(live, chosen)
             slots = None if chosen is None else _slots(program, live, chosen)
-            if slots is not None and slots[1] > options.most_slots:
-                chosen = choose_gaps(values, gaps, crowd, target, options.most_slots)
+            if slots is not None and slots[1] > most:
+                chosen = choose_gaps(values, gaps, crowd, target, most)
                 chosen = None if chosen is None else settled(live, chosen)
                 slots = None if chosen is None else _slots(program, live, chosen)
             if chosen is None and shortage.lost.any() and not shortage.is_even:
@@ -250,7 +253,7 @@ def _by_live_range(
             if chosen is None:
                 idle = not out_of_reach(values, gaps, crowd, target, 2 * len(values))
                 tried.append(
-                    f"more slots needed than the {options.most_slots} that fit"
+                    f"more slots needed than the {most} that fit"
                     if idle
                     else "no idle live ranges left"
                 )
@@ -262,8 +265,8 @@ def _by_live_range(
             room = shortage.room(free)
             assert slots is not None
             spilled = _spill(kernel, program, live, chosen, slots, room, options)
-            if spilled.slots > options.most_slots:
-                tried.append(f"{spilled.slots} slots needed, {options.most_slots} fit")
+            if spilled.slots > most:
+                tried.append(f"{spilled.slots} slots needed, {most} fit")
                 if not shortage.lost.any() or shortage.is_even:
                     break
                 shortage.give_up_evenly()
@@ -353,6 +356,18 @@ def _spill(
     return _insert(kernel, program, live, items, slots, room, options)
 
 
+def _heat(program: Program, items: Sequence[_Item], slots: int) -> list[float]:
+    """Loop-weighted accesses of each slot: about what its values' uses and definitions cost."""
+    weights = block_weights(program)
+    heat = [0.0] * slots
+    for item in items:
+        if item.slot < 0:
+            continue
+        each = (*item.access.reads, *item.access.writes)
+        heat[item.slot] += sum(weights[int(program.block_of[i])] for i in each)
+    return heat
+
+
 def _insert(
     kernel: Kernel,
     program: Program,
@@ -374,15 +389,18 @@ def _insert(
     address, *scratch = _free_registers(live)
     depth = loop_depth(program)
     wide = any(item.access.words > 1 and item.slot >= 0 for item in items)
-    if slots:
+    most_shared = options.most_slots if options.local_slots else slots + slots % 2
+    at = homes(_heat(program, items, slots), most_shared, wide=wide)
+    if at.shared:
         where = layout(
-            slots,
+            len(at.shared),
             options.threads,
             kernel.static_shared_bytes,
             dynamic=may_use_dynamic(program),
             wide=wide,
         )
-    result = Spilled(identity(program), where.slots if where else 0, where)
+    count = (where.slots if where else 0) + len(at.local)
+    result = Spilled(identity(program), count, where, at.frame_bytes)
     placed = [
         (item, place(program, live, item.access, item.away, store=item.definition is None))
         for item in items
@@ -415,13 +433,11 @@ def _insert(
                 some = insertions(program, placement, copy, keep, before, after)
                 loads, stores = loads + some[0], stores + some[1]
         else:
-            assert where is not None
-            at = where.offset(item.slot)
 
-            def store(guard: encode.Guard, at: int = at, access: Access = value) -> Word:
-                return encode.sts(address, at, access.register, words=access.words, guard=guard)
+            def store(guard: encode.Guard, slot: int = item.slot, access: Access = value) -> Word:
+                return store_to(at, slot, access.register, address, where, access.words, guard)
 
-            load = encode.lds(value.register, address, at, words=value.words)
+            load = load_from(at, item.slot, value.register, address, where, value.words)
             loads, stores = insertions(program, placement, load, store, before, after)
         deepest = max((depth[int(program.block_of[i])] for i in placement.loads), default=0)
         entry = Demoted(

@@ -25,8 +25,8 @@ class DemoteOptions:
     `registers`: registers per thread to reach. `threads`: threads per block of the launch.
     `most_slots`: slots per thread that fit at the target occupancy. `uniform`: values that a block
     shares may go to uniform registers. `exposed_cost`: of a load whose latency nothing covers
-    (`transform/gaps.py`). `paper_passes`: of the paper's orders
-    (`transform/paper.py`).
+    (`transform/gaps.py`). `local_slots`: further slots, in a longer stack frame
+    (`transform/overflow.py`). `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
 
     registers: int
@@ -36,6 +36,7 @@ class DemoteOptions:
     rematerialise: bool = True
     uniform: bool = True
     exposed_cost: float = EXPOSED_COST
+    local_slots: int = 0
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
@@ -81,6 +82,8 @@ class Spilled:
     edited: Edited
     slots: int
     where: SlotLayout | None
+    frame_bytes: int = 0
+    """What the stack frame grows by."""
     demoted: list[Demoted] = field(default_factory=lambda: list[Demoted]())
     rematerialised: list[Demoted] = field(default_factory=lambda: list[Demoted]())
     uniform: list[Demoted] = field(default_factory=lambda: list[Demoted]())

@@ -61,11 +61,12 @@ def finish(
         target_map=edited.label_map * INSTRUCTION_BYTES,
         registers_per_thread=registers,
         shared_bytes=shared if spilled.where else None,
+        frame_bytes=kernel.local_bytes + spilled.frame_bytes if spilled.frame_bytes else None,
         register_map=_register_map(found, colouring),
         new_annotations=tuple(
             Annotation(SPILL_ANNOTATION, i * INSTRUCTION_BYTES)
             for i, form in enumerate(forms_of(renamed.code))
-            if inserted[i] and form.memory == "shared"
+            if inserted[i] and form.memory in ("shared", "local")
         ),
     )
     count = sum(1 for o, w in zip(origin, words, strict=True) if o < 0 and w[0] != NOP[0])
