@@ -29,8 +29,8 @@ _SCHEDULED = (
 )  # fmt: skip
 _SPECIAL = ("constant", "shuffle")
 _FAR = ("load", "gather", "store", "atomic")
-CALIBRATED = ("issue", "l1", "l2", "dram")
-"""Pipes whose demand a profile can correct."""
+_LEAST = 0.05
+"""Share of the modelled value that a correction leaves."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Correction:
-    """Factors on a warp's time and on pipes' demands, learned from a profile; 1 where absent."""
+    """Learned from a profile: a factor on a warp's time alone, and cycles that are added to its
+    demand on pipes. Cycles, since what a variant adds (spills above all) is the model's.
+    """
 
     time: float = 1.0
     pipes: Mapping[str, float] | None = None
 
-    def of(self, pipe: str) -> float:
-        """The factor of a pipe."""
-        return (self.pipes or {}).get(pipe, 1.0)
+    def demand(self, pipe: str, modelled: float) -> float:
+        """A warp's demand on a pipe, corrected."""
+        return max(_LEAST * modelled, modelled + (self.pipes or {}).get(pipe, 0.0))
 
 
 def l1_left(residency: Occupancy, arch: str, machine: Timing) -> int:
@@ -98,7 +100,7 @@ def case(
     local = kept * known["local"] + (1.0 - kept) * behind
     time = summary.time(latency, local)
     demands = _demands(summary, locality, machine, near, gathered, kept, lost)
-    busy = {k: v * warps * correction.of(k) for k, v in demands.items()}
+    busy = {k: warps * correction.demand(k, v) for k, v in demands.items()}
     branches = constants["branch_cycles"] * summary.pipes.get("control", 0.0)
     alone = (time.cycles + branches) * correction.time
     return Case(

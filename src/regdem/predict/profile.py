@@ -3,10 +3,11 @@
 Problem: trip counts, locality and divergence are not in the code, but a single profile of the
 kernel as it is shows their sum: how busy the issue slots, L1, L2 and DRAM were.
 
-Method: for each assumption about locality, factors on the model's demands are chosen so that the
-predicted use of each pipe is the measured one, and a factor on one warp's time so that all of it
-together takes the measured time per instruction. Variants are then predicted with these factors
-(`model.learn`): what they add or save is the model's, what they share with the input is measured.
+Method: for each assumption about locality, each pipe's demand is moved by as many cycles as make
+its predicted use the measured one; a pipe is full at `_PEAK` of what counters call its peak. The factor on one warp's time is the square root of what would make all of it together take the
+measured time per instruction. Variants are then predicted with these (`model.learn`): what they add
+or save is the model's, what they share with the input is measured. Constants and form were chosen
+on the profiles of the suite (`bench/judge.py` has rows with and without).
 
 A profile is read from a JSON or CSV export of Nsight Compute (`ncu --csv`, with or without
 `--page raw`; JSON with metric names as keys at any depth, or objects with a name and a value), or
@@ -40,6 +41,8 @@ WORDS = ("latency-bound", "memory-bound", "issue-bound")
 _QUIET, _FULL = 0.45, 0.88
 """Use of a pipe that is not, and that is, what bounds a kernel: what the words stand for."""
 _LEAST, _MOST = 0.05, 20.0
+_PEAK = 0.85
+_TIME_POWER = 0.5
 _LEAST_WAIT = 0.25
 """A warp's own time is at least this share of the measured, even where pipes explain all of it."""
 _NAMES = {
@@ -277,17 +280,18 @@ def corrections(
 
 def _correction(now: Case, profile: Profile, machine: Timing) -> Correction:
     cycles, wanted = _wanted(now, profile)
-    pipes = {
-        pipe: min(_MOST, max(_LEAST, share * cycles / now.loads[pipe]))
+    missing = {
+        pipe: share * cycles - now.loads[pipe]
         for pipe, share in wanted.items()
         if now.loads.get(pipe, 0.0) > 0.0
     }
-    busy = {pipe: load * pipes.get(pipe, 1.0) for pipe, load in now.loads.items()}
+    busy = {pipe: load + missing.get(pipe, 0.0) for pipe, load in now.loads.items()}
     power = machine.model["softness"]
     rest = cycles**power - pipe_cycles(busy, machine) ** power
     alone = max(rest, 0.0) ** (1.0 / power)
     alone = max(alone, _LEAST_WAIT * cycles)
-    time = alone / now.warp_cycles if now.warp_cycles else 1.0
+    time = (alone / now.warp_cycles) ** _TIME_POWER if now.warp_cycles else 1.0
+    pipes = {pipe: each / now.warps for pipe, each in missing.items()}
     return Correction(min(_MOST, max(_LEAST, time)), pipes)
 
 
@@ -305,4 +309,6 @@ def _wanted(now: Case, profile: Profile) -> tuple[float, dict[str, float]]:
     issue = profile.issue
     cycles = now.loads["issue"] / issue if issue else now.cycles
     measured = {"l1": profile.l1_pct, "l2": profile.l2_pct, "dram": profile.dram_pct}
-    return cycles, {k: v / 100.0 for k, v in measured.items() if v is not None}
+    if issue:
+        measured["issue"] = 100.0 * issue
+    return cycles, {k: min(1.0, v / 100.0 / _PEAK) for k, v in measured.items() if v is not None}
