@@ -112,6 +112,7 @@ class Request:
     `threads`: the launch's block. `registers` or `blocks`: the target. `candidates`: the order
     (`transform/candidates.py`). `dynamic_shared_bytes`: of the launch, for the occupancy.
     `reschedule`: instructions may get a new order (`rescheduling.py`).
+    `local_slots`: what may go to a longer stack frame where shared memory holds no more.
     `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
 
@@ -123,6 +124,7 @@ class Request:
     rematerialise: bool = True
     uniform: bool = True
     reschedule: bool = True
+    local_slots: int = 0
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
 
 
@@ -223,6 +225,7 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
             most_slots=slots,
             order=request.candidates,
             rematerialise=rematerialise,
+            local_slots=request.local_slots,
             uniform=request.uniform and rematerialise == request.rematerialise,
             paper_passes=request.paper_passes,
         )

@@ -50,6 +50,11 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
     "--no-uniform", "uniform", flag_value=False, default=True, type=bool,
     help="Never keep a value that all threads share in a uniform register.",
 )  # fmt: skip
+@click.option(
+    "--local-slots", type=click.IntRange(0, 4096), default=0, metavar="N",
+    help="Where shared memory holds no more: let N further 4-byte slots, the coldest, be in local "
+    "memory.",
+)  # fmt: skip
 def command(
     *,
     file: str,
@@ -65,6 +70,7 @@ def command(
     paper_options: str | None,
     rematerialise: bool,
     uniform: bool,
+    local_slots: int,
     report: Output,
 ) -> int:
     """Rewrite kernels of FILE to need fewer registers per thread.
@@ -95,6 +101,7 @@ def command(
             candidates=candidates,
             rematerialise=rematerialise,
             uniform=uniform,
+            local_slots=local_slots,
             paper_passes=passes,
         )
         return demote_kernel(cubin, each, request)
