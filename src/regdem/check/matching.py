@@ -25,12 +25,12 @@ from dataclasses import dataclass, field, replace
 from regdem.check.places import FILE_BASE
 from regdem.check.purity import is_pure
 from regdem.check.readers import Readers
-from regdem.check.returns import copied_register
+from regdem.check.state import ZERO
 from regdem.check.stretches import Stretch
+from regdem.check.uniform import copied_place
 from regdem.check.view import CodeView, read_at
 
 _MOST_CANDIDATES = 24
-_RZ = 255
 _ZERO = -1
 _READ = 8
 """Weight of a result that is read; a register that only goes on into a loop counts 1."""
@@ -311,10 +311,10 @@ class Matcher:
                 return tuple(self._get(held, word) for word in words)
             data = read_at(view, i, 32) or (_ZERO,) * len(words)
             return tuple(self._get(held, value, guard) for value in data)
-        source = copied_register(view.low[i], view.high[i])
+        source = copied_place(view.low[i], view.high[i])
         if source is None or len(view.writes[i]) != 1:
             return None
-        return (self._get(held, _ZERO if source == _RZ else source, guard),)
+        return (self._get(held, _ZERO if source == ZERO else source, guard),)
 
 
 def _written(text: Text, i: int) -> tuple[int, ...]:
