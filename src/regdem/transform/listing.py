@@ -85,12 +85,28 @@ def dependences(timeline: Timeline, segment: Segment, slots: Collection[int] = (
                 writers.setdefault(key, []).append(k)
     for earlier, later in memory_order(timeline.program, segment, slots):
         tie(earlier - base, later - base, 1)
+    _tie_tuples(timeline, segment, tie)
     _tie_guarded(timeline, segment, tie)
     after: list[list[tuple[int, int]]] = [[] for _ in range(n)]
     for k, known in enumerate(edges):
         for p, cycles in known.items():
             after[p].append((k, cycles))
     return Graph([list(known) for known in edges], after)
+
+
+def _tie_tuples(timeline: Timeline, segment: Segment, tie: Callable[[int, int, int], None]) -> None:
+    """Live ranges that tuples bind to one register must stay apart: they keep their order."""
+    touched: dict[int, list[tuple[int, int]]] = {}
+    for k, i in enumerate(range(segment.start, segment.end)):
+        reads = {key for key, _ in timeline.reads[i]}
+        writes = set(timeline.writes[i])
+        for web in writes:
+            for other, p in touched.get(timeline.bound_to.get(web, -1), ()):
+                if other != web and p != k:
+                    tie(p, k, 1)
+        for web in reads | writes:
+            if web in timeline.bound_to:
+                touched.setdefault(timeline.bound_to[web], []).append((web, k))
 
 
 def _tie_guarded(

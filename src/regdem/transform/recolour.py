@@ -144,10 +144,13 @@ class _Table:
     def put(self, k: int, shift: int) -> bool:
         """Places a group if it fits there."""
         members, taken = self._members[k], self._taken
+        mine: dict[int, int] = {}
         for web in members:
             at = web.register + shift
-            if at >= self._limit or taken[at] & web.points:
+            known = mine.get(at, 0)
+            if at >= self._limit or (taken[at] | known) & web.points:
                 return False
+            mine[at] = known | web.points
         for web in members:
             at = web.register + shift
             taken[at] |= web.points

@@ -33,6 +33,7 @@ from regdem.isa.control import get_control, set_control
 from regdem.isa.decode import decode
 from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.isa.encode import Word
+from regdem.program.edit import return_addresses
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.colour import Colouring
@@ -63,6 +64,8 @@ _STEP, _MOST_LESS = 1, 6
 """Registers given up in a segment where colouring fails: at a time, and at most."""
 _ROUNDS = 24
 _NEVER = 1 << 60
+_PEAK_COST, _PEAK_CYCLES = 1.25, 20
+"""What a lower peak may cost a block: a factor, and cycles."""
 _PER_LOOP = 10
 _WORTH = 0.99
 """Other scoreboards alone are worth it where they save more than this leaves."""
@@ -208,7 +211,7 @@ class _Plan:
         self._less: dict[Segment, int] = {}
         self._known: dict[tuple[int, int], _Chosen] = {}
         counted = _counted(program)
-        for segment in segments(program):
+        for segment in segments(program, keep=return_addresses(program)):
             if not _touches(program, segment, counted):
                 self._pieces.setdefault(segment.block, []).append(self._piece(segment, slots))
 
@@ -266,7 +269,7 @@ class _Plan:
     def is_worth(self, block: int, before: int, after: int) -> bool:
         """Whether what was written is better enough, with all waits and bank conflicts."""
         if self.options.mode == "peak":
-            return after <= 1.1 * before + 16
+            return after <= _PEAK_COST * before + _PEAK_CYCLES
         gained = before - after
         return gained >= min(self.options.least_cycles, self.options.least_gain * before) / 2
 

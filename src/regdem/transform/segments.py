@@ -55,9 +55,11 @@ class Segment:
     end: int
 
 
-def segments(program: Program, fewest: int = 3) -> Iterator[Segment]:
-    """All segments of at least `fewest` instructions, in order."""
+def segments(program: Program, fewest: int = 3, keep: Collection[int] = ()) -> Iterator[Segment]:
+    """All segments of at least `fewest` instructions, in order. `keep`: more fences."""
     fence = fences(program)
+    for i in keep:
+        fence[i] = True
     for block in program.blocks:
         start = block.start
         for i in range(block.start, block.end + 1):

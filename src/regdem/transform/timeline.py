@@ -134,7 +134,8 @@ class Timeline:
     """What is known of a program's instructions, and the walks over its blocks.
 
     `reads[i]` are (value, role) of what instruction i reads, `writes[i]` the values it writes;
-    `used[i]`, `defined[i]` the general registers by their numbers (masks).
+    `used[i]`, `defined[i]` the general registers by their numbers (masks). `bound_to[w]`: for webs
+    that tuples bind to the same register as others, one of these.
     """
 
     def __init__(self, program: Program, webs: Webs) -> None:
@@ -160,6 +161,7 @@ class Timeline:
         self.always: list[bool] = ((code.guard == 7) & ~code.guard_negated).tolist()
         self._table = latency_table(code.table.arch)
         self._distance: dict[tuple[str, str, str], int] = {}
+        self.bound_to = _bound_to(webs)
         self._values(webs)
         self._measure()
 
@@ -375,6 +377,18 @@ class Timeline:
             if key in uses:
                 waits = max(waits, left - uses[key])
         return times[-1] + waits
+
+
+def _bound_to(webs: Webs) -> dict[int, int]:
+    """See `Timeline`."""
+    result: dict[int, int] = {}
+    for group in webs.groups:
+        first: dict[int, int] = {}
+        for w in group.webs:
+            one = first.setdefault(webs.webs[w].register, w)
+            if one != w:
+                result[w] = result[one] = one
+    return result
 
 
 __all__ = ["LONGEST_FIXED_CYCLES", "PIPES", "Clock", "Entry", "Timeline"]
