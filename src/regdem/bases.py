@@ -68,11 +68,12 @@ class Effort:
 
     `below`, `above`: cliffs around the default's register count at which builds are made. `cliffs`:
     steps down that are tried from each base (one more from the default). `fronts`: cliffs below the
-    default's count at which the other fronts' builds are made. `rewrites`: the most
-    rewrites of a kernel, the most promising first. `bound`: a rewrite is tried where the base's own
-    code at the target's residency is predicted to need at most this times the cycles of the best
-    found; 0: always. `reschedules`: new orders of instructions are tried. `patience`, `budget`: CPU
-    seconds after which one rewrite, and all rewrites of a kernel, are given up; 0: never.
+    default's count at which the other fronts' builds are made. `rewrites`: the most rewrites of a
+    kernel, the most promising first; `alike`: the most bases that the same rewrite is made of.
+    `bound`: a rewrite is tried where the base's own code at the target's residency is predicted to
+    need at most this times the cycles of the best found; 0: always. `reschedules`: new orders of
+    instructions are tried. `patience`, `budget`: CPU seconds after which one rewrite, and all
+    rewrites of a kernel, are given up; 0: never.
     """
 
     below: int
@@ -84,15 +85,17 @@ class Effort:
     patience: float = 0.0
     budget: float = 0.0
     reschedules: bool = True
+    alike: int = 9999
 
 
 EFFORTS = {
     "quick": Effort(
         1, 2, cliffs=1, fronts=1, rewrites=8, bound=1.0, patience=40.0, budget=90.0,
-        reschedules=False,
+        reschedules=False, alike=2,
     ),
     "normal": Effort(
-        3, 3, cliffs=2, fronts=1, rewrites=32, bound=1.02, patience=120.0, budget=600.0
+        3, 3, cliffs=2, fronts=1, rewrites=32, bound=1.02, patience=120.0, budget=600.0,
+        alike=4,
     ),
     "exhaustive": Effort(below=99, above=99, cliffs=99, fronts=99, rewrites=9999, bound=0.0),
 }  # fmt: skip

@@ -113,17 +113,12 @@ class _Work:
         return next(base for base in self.bases if base.name == name)
 
     def promise(self, spec: VariantSpec) -> float:
-        """What to order rewrites by: the bound, and more the further the registers have to fall. A
-        promotion comes before those that demote as well, which wait for it."""
-        surveyed = self.surveyed[spec.base]
-        name = self.base(spec.base).variant("promote")
-        like = surveyed.specs if spec.name == name else (spec,)
-        count = surveyed.state.registers_per_thread
-        return min(
-            self.bound(each) * (1.0 + _COST_OF_FALL * max(0.0, 1.0 - each.registers / count))
-            for each in like
-            if each.kind == spec.kind and each.registers <= max(count, spec.registers)
-        )
+        """What to order rewrites by: the bound, and more the further the registers have to fall,
+        and the more so if spills are promoted, too."""
+        count = self.surveyed[spec.base].state.registers_per_thread
+        fall = max(0.0, 1.0 - spec.registers / count)
+        cost = _COST_OF_FALL * fall * (2.0 if spec.kind == "promote" else 1.0)
+        return self.bound(spec) * (1.0 + cost)
 
     def place(self, spec: VariantSpec) -> tuple[bool, bool, float]:
         """Where it stands in the queue: with what its promotion alone has shown."""
@@ -265,12 +260,30 @@ def _survey(
         planned.sort(key=each.promise)
         paper = [spec for spec in planned if spec.candidates != "live-range"]
         first = [spec for spec in planned if spec.candidates == "live-range" and not spec.after]
+        first, alike = _different(first, effort.alike)
+        for spec in alike:
+            reason = f"beyond the {effort.alike} bases of the same rewrite of this effort"
+            _note(each, spec, "skipped", reason)
         kept = {spec.name for spec in first[: effort.rewrites]}
         for spec in first[effort.rewrites :]:
             _note(each, spec, "skipped", f"beyond the {effort.rewrites} rewrites of this effort")
         following = [spec for spec in planned if spec.after in kept]
         each.queue = [*first[: effort.rewrites], *following, *paper]
         counter.expect(len(each.queue))
+
+
+def _different(
+    specs: Sequence[VariantSpec], most: int
+) -> tuple[list[VariantSpec], list[VariantSpec]]:
+    """Those that are among the first `most` of the same rewrite, and the others."""
+    seen: dict[str, int] = {}
+    kept: list[VariantSpec] = []
+    alike: list[VariantSpec] = []
+    for spec in specs:
+        rewrite = spec.name.rpartition("+")[2]
+        seen[rewrite] = seen.get(rewrite, 0) + 1
+        (kept if seen[rewrite] <= most else alike).append(spec)
+    return kept, alike
 
 
 def _build_spec(base: Base, registers: int) -> VariantSpec:

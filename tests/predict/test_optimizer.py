@@ -41,7 +41,7 @@ def choice(cubin: Cubin, name: str) -> tuple[Cubin, KernelChoice]:
 def test_spills_are_promoted_and_proved(cubin: Cubin) -> None:
     new, done = choice(cubin, "single")
     assert done.chosen is not None
-    assert done.chosen.spec.name == "recover_32"  # back into registers, which are there
+    assert done.chosen.spec.name.startswith("recover_32")  # into registers, which are there
     verdict = check_pair(cubin.kernel("single"), new.kernel("single"), threads=256)
     assert not verdict.findings
     typical, least, most = done.gain(done.chosen)
@@ -52,7 +52,7 @@ def test_spills_are_promoted_and_proved(cubin: Cubin) -> None:
 def test_nothing_to_gain_leaves_the_input(cubin: Cubin) -> None:
     new, done = choice(cubin, "plain")
     assert done.chosen is None
-    assert "registers don't limit" in done.reason
+    assert "no other order is better" in done.reason
     assert new.to_bytes() == cubin.to_bytes()
     body = done.to_dict()
     assert body["chosen"] == "input"
@@ -61,9 +61,10 @@ def test_nothing_to_gain_leaves_the_input(cubin: Cubin) -> None:
 
 def test_variants_are_at_cliffs_above_the_present_residency(cubin: Cubin) -> None:
     specs = variant_specs(cubin.kernel("single"), REQUEST)
-    assert [spec.name for spec in specs] == ["promote", "recover_32", "recover_40"]
+    names = [spec.name for spec in specs if not spec.after]
+    assert names == ["promote", "recover_32", "recover_40", "schedule", "renumber"]
     few = Request(threads=block_shape(256), dynamic_shared_bytes=0)
-    assert variant_specs(cubin.kernel("plain"), few) == []
+    assert variant_specs(cubin.kernel("plain"), few, effort="quick") == []
 
 
 def test_command_line(tmp_path: Path) -> None:
@@ -74,13 +75,13 @@ def test_command_line(tmp_path: Path) -> None:
     assert result.exception is None
     jsonschema.validate(json.loads(result.stdout), schema("optimize"))
     body = json.loads(result.stdout)["kernels"][0]
-    assert body["chosen"] == "recover_32"
+    assert body["chosen"].startswith("recover_32")
     assert body["after"]["predicted_cycles"] < body["before"]["predicted_cycles"]
     assert body["checks"] == {"dataflow": "proved", "layout": "clean", "hazards": "clean"}
     status = {entry["name"]: entry["status"] for entry in body["variants"]}
     assert status["promote"] == status["recover_32"] == "proved"
     assert (folder / "single.promote.cubin").exists()
-    assert out.read_bytes() == (folder / "single.recover_32.cubin").read_bytes()
+    assert out.read_bytes() == (folder / f"single.{body['chosen']}.cubin").read_bytes()
 
 
 def test_a_budget_ends_the_making_of_rewrites(
@@ -92,8 +93,8 @@ def test_a_budget_ends_the_making_of_rewrites(
     done = choices[0]
     assert [o.status for o in done.outcomes if o.status != "skipped"] != []
     left = [o for o in done.outcomes if o.status == "skipped"]
-    assert len(left) == 2
-    assert all("CPU time" in o.reason for o in left)
+    assert len(left) >= 2
+    assert all("CPU time" in o.reason or "was not made" in o.reason for o in left)
     assert Options(budget_s=0.0).budget == math.inf
 
 

@@ -4,10 +4,12 @@ Problem: trip counts, locality and divergence are not in the code, but a single 
 kernel as it is shows their sum: how busy the issue slots, L1, L2 and DRAM were.
 
 Method: for each assumption about locality, each pipe's demand is moved by as many cycles as make
-its predicted use the measured one; a pipe is full at `_PEAK` of what counters call its peak. The factor on one warp's time is the square root of what would make all of it together take the
-measured time per instruction. Variants are then predicted with these (`model.learn`): what they add
-or save is the model's, what they share with the input is measured. Constants and form were chosen
-on the profiles of the suite (`bench/judge.py` has rows with and without).
+its predicted use the measured one; a pipe is full at `_PEAK` of what counters call its peak. The
+factor on one warp's time is the square root of what would make all of it together take the measured
+time per instruction (all of it where only a word is given). Variants are then predicted with these
+(`model.learn`): what they add or save is the model's, what they share with the input is measured.
+Constants and form were chosen on the profiles of the suite (`bench/judge.py` has rows with and
+without).
 
 A profile is read from a JSON or CSV export of Nsight Compute (`ncu --csv`, with or without
 `--page raw`; JSON with metric names as keys at any depth, or objects with a name and a value), or
@@ -290,7 +292,8 @@ def _correction(now: Case, profile: Profile, machine: Timing) -> Correction:
     rest = cycles**power - pipe_cycles(busy, machine) ** power
     alone = max(rest, 0.0) ** (1.0 / power)
     alone = max(alone, _LEAST_WAIT * cycles)
-    time = (alone / now.warp_cycles) ** _TIME_POWER if now.warp_cycles else 1.0
+    share = 1.0 if profile.bound else _TIME_POWER
+    time = (alone / now.warp_cycles) ** share if now.warp_cycles else 1.0
     pipes = {pipe: each / now.warps for pipe, each in missing.items()}
     return Correction(min(_MOST, max(_LEAST, time)), pipes)
 
