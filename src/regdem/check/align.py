@@ -1,4 +1,4 @@
-"""Which instruction of the rewritten program stands for which of the original.
+"""Which instruction of the rewritten program stands for which of the original, in its order.
 
 Problem: find, from the bytes alone, an order-preserving matching of equal instructions (equal in
 every bit that isn't a register field, a code displacement or a control bit). Nothing rests on
@@ -8,6 +8,7 @@ Method: instructions that may neither be added nor dropped ("anchors": memory, c
 must correspond one to one, in order. Between two anchors only pure instructions, NOPs and
 accesses to slots or private local memory remain; there a longest common subsequence is taken,
 and of equally long ones that which agrees best with the renaming that unambiguous stretches show.
+Code in another order is matched by `matching.py`.
 """
 
 from __future__ import annotations

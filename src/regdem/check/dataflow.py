@@ -16,6 +16,9 @@ which values of the original it holds (`state.py`). Then
 - the rewritten program's private stack words are places, too: only a store that is still there
   fills one, and a load that is still there must find the original's word in it.
 
+Where straight-line code was reordered, the original is run in that order, proved to be as good
+(`order.py`); registers then have versions, which become the registers' values at a *commit*.
+
 Since all effects on memory, other threads and control flow come from matched instructions, in
 the same order, with equal operands, the programs do the same. Not claimed: anything about
 timing (that is `hazards`), about the numbers of slots (that is `layout`), or about programs whose

@@ -1,6 +1,7 @@
 """The check of one rewritten kernel against its original: the phases, in order.
 
     bytes -> views -> flow and graph of each -> slots -> alignment -> product -> dataflow
+                                                  or new order ^
                                                      layout, hazards
 
 Everything is read from the bytes of the two kernels; no hint of who rewrote what is taken.

@@ -123,6 +123,7 @@ def reorder(
     first_version = max(words, default=MEMORY_BASE - 1) + 1
     for stretch in stretches.listed:
         order = _order(original, stretch, partner)
+        assert sorted(order) == list(range(stretch.first, stretch.first_end))
         if all(i == k for k, i in enumerate(order, stretch.first)):
             continue
         names = names_for(view, original.words, order, first_version)
