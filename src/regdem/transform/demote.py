@@ -19,10 +19,12 @@ Nothing here is trusted: `check/` proves the result from the bytes before anythi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
+
 from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import (
     STACK_POINTER,
@@ -54,7 +56,7 @@ from regdem.transform.demoted import (
     Spilled,
     program_of,
 )
-from regdem.transform.finish import finish
+from regdem.transform.finish import estimated_cycles, finish
 from regdem.transform.gaps import (
     Choice,
     Value,
@@ -91,7 +93,9 @@ from regdem.transform.spill import Access, hoist, insertions, place, sink
 from regdem.transform.uniform import free_uniform_registers, is_late, uniform_webs
 
 _LONGEST_TWICE = 3000
-"""Instructions up to which several choices are made and compared."""
+"""Instructions up to which a choice is made without uniform registers, too."""
+_LONGEST_THRICE = 1500
+"""Instructions up to which one is also made without the cost of latency."""
 _CLEARLY = 0.99
 """Uniform registers are left out where that saves more: what slots take from L1 is not counted."""
 _ROUNDS = 20
@@ -173,7 +177,14 @@ def _at_its_count(kernel: Kernel, program: Program, live: Liveness) -> Rewrite:
     found = webs(program, live)
     own = Colouring(tuple(w.register for w in found.webs), (), len(found.groups))
     colouring = polish(program, found, own)
-    return finish(kernel, Spilled(identity(program), 0, None), found, colouring, "renumber")
+    done = finish(kernel, Spilled(identity(program), 0, None), found, colouring, "renumber")
+    if done.cycles >= estimated_cycles(program):
+        raise UsageError(
+            "other register numbers and scoreboards would not be better",
+            code="nothing_to_do",
+            kernel=kernel.name,
+        )
+    return done
 
 
 def _free_registers(live: Liveness) -> list[int]:
@@ -194,22 +205,20 @@ def _cheaper(
     Choice and colouring are greedy, so that neither more ways nor better costs lead to a better
     result in every case: with and without uniform registers, with and without a cost of latency.
     """
+    try:
+        done = [_by_live_range(kernel, program, live, limit, options)]
+    except UnsupportedError:
+        plain = replace(options, uniform=False, exposed_cost=0.0)
+        return _by_live_range(kernel, program, live, limit, plain)
     ways = [options]
-    if len(program) <= _LONGEST_TWICE:
-        ways.append(replace(options, exposed_cost=0.0))
-    done: list[Rewrite] = []
-    refused: UnsupportedError | None = None
-    for way in ways:
-        try:
+    if len(program) <= _LONGEST_THRICE:
+        way = replace(options, exposed_cost=0.0)
+        with suppress(UnsupportedError):
             done.append(_by_live_range(kernel, program, live, limit, way))
-        except UnsupportedError as error:
-            refused = refused or error
-    if not done:
-        assert refused is not None
-        raise refused
+            ways.append(way)
     best = min(done, key=lambda rewrite: rewrite.cycles)
     if best.uniform and len(program) <= _LONGEST_TWICE:
-        way = replace(ways[done.index(best)] if len(done) == len(ways) else options, uniform=False)
+        way = replace(ways[done.index(best)], uniform=False)
         try:
             other = _by_live_range(kernel, program, live, limit, way)
         except UnsupportedError:

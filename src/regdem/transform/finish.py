@@ -40,7 +40,7 @@ def finish(
     renamed = _with_words(program, words)
     inserted = [o < 0 for o in origin]
     words = repair(renamed, inserted)
-    cycles = _cycles(_with_words(program, words))
+    cycles = estimated_cycles(_with_words(program, words))
     highest = max(
         (colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes),
         default=STACK_POINTER,
@@ -72,11 +72,12 @@ def finish(
     count = sum(1 for o, w in zip(origin, words, strict=True) if o < 0 and w[0] != NOP[0])
     return Rewrite(
         edit, registers, shared, spilled.slots, tuple(spilled.demoted),
-        tuple(spilled.rematerialised), count, method, tuple(spilled.uniform), cycles,
+        tuple(spilled.rematerialised), count, method, tuple(spilled.uniform),
+        cycles,
     )  # fmt: skip
 
 
-def _cycles(program: Program) -> float:
+def estimated_cycles(program: Program) -> float:
     """Cycles of one warp with loops, and the issue slots that it takes from others."""
     late = [LATENCY_CYCLES.get(form.latency, 26) for form in forms_of(program.code)]
     return sum(

@@ -133,13 +133,18 @@ class _Block:
         """Scoreboards of the events that begin in the block."""
         begun = [self.events[e] for i in self.instructions for e in self.by_instruction.get(i, ())]
         is_long = [event.cycles >= _LONG_CYCLES for event in begun]
-        if sum(is_long) < 2 or all(is_long):
-            return self._tried(usable, usable)
-        ways = [self._tried(*share) for share in _shares(usable)]
+        ways = [self._tried(usable, usable, keep=True), self._tried(usable, usable)]
+        if sum(is_long) >= 2 and not all(is_long):
+            ways += [self._tried(*share) for share in _shares(usable)]
         return min(ways, key=self._cycles)
 
-    def _tried(self, for_long: Sequence[int], for_short: Sequence[int]) -> dict[int, int]:
-        """By estimated times; long events take one of `for_long`, others one of `for_short`."""
+    def _tried(
+        self, for_long: Sequence[int], for_short: Sequence[int], *, keep: bool = False
+    ) -> dict[int, int]:
+        """By estimated times; long events take one of `for_long`, others one of `for_short`.
+
+        With `keep`, events that had a scoreboard keep it.
+        """
         events, needs = self.events, self.needs
         boards: dict[int, int] = {}
         first_need: dict[int, int] = {}
@@ -196,7 +201,8 @@ class _Block:
                     if opens and not pending[k]:
                         cost += _OPENING_CYCLES
                     costs.append((cost, int(k != event.scoreboard) + len(pending[k]), k))
-                board = event.scoreboard if event.pinned else min(costs)[2]
+                kept = event.pinned or (keep and event.scoreboard in for_long)
+                board = event.scoreboard if kept else min(costs)[2]
                 boards[e] = board
                 pending[board].append((e, ready, used))
         return boards
