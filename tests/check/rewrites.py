@@ -76,8 +76,8 @@ def with_field(word: Word, bit: int, width: int, value: int) -> Word:
 class Edit:
     """What becomes of one kernel: words by instruction, and insertions around instructions.
 
-    `before[i]` is executed on every way into instruction i; `after[i]` behind it only. `order` lists
-    the instructions anew; branches still lead to the same place of the list.
+    `before[i]` is executed on every way into instruction i; `after[i]` behind it only. `order`
+    lists the instructions anew; branches still lead to the same place of the list.
     """
 
     kernel: Kernel

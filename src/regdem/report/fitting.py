@@ -25,10 +25,11 @@ def fits(
     """The answer as its JSON form; None for a kernel that is not understood.
 
     `fits` true is certain (a colouring was found); false with `certain` true as well (more values
-    need registers of their own at one point, or the exact solver proved it); false and not certain: none was found.
-    exact_seconds: the limit of the exact solver, which then answers; None: greedy orders only.
-    `live_at_once` counts those values: a result may take the register of an operand that is read for
-    the last time, so it is at most `max_live`, which counts both. `fewest` says that no smaller set of values in the way exists.
+    need registers of their own at one point, or the exact solver proved it); false and not certain:
+    none was found. exact_seconds: the limit of the exact solver, which then answers; None: greedy
+    orders only. `live_at_once` counts the values at that point: a result may take the register of
+    an operand that is read for the last time, so it is at most `max_live`, which counts both.
+    `fewest` says that no smaller set of values in the way exists.
     """
     if not ALLOCATION_EXTRA < registers <= 255:
         raise UsageError(f"--fits {registers}: legal are {ALLOCATION_EXTRA + 1} to 255")
