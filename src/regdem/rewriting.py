@@ -21,6 +21,7 @@ from regdem.machine import BlockShape, block_shape
 from regdem.optimizer import KernelChoice, Options, optimize_cubin
 from regdem.predict.profile import Profile, read_profile
 from regdem.promotion import promote_kernel
+from regdem.rescheduling import with_new_order
 from regdem.rewrite import KernelRewrite, Request, demote_kernel
 
 Threads = int | tuple[int, ...] | BlockShape | None
@@ -107,10 +108,12 @@ def demote(
     candidates: str = "live-range",
     rematerialise: bool = True,
     uniform: bool = True,
+    reschedule: bool = False,
 ) -> Rewritten:
     """Fewer registers per thread, proved: `registers`, or enough for `blocks` resident blocks.
 
-    threads: of the launch's block (None: what the kernel declares). Raises UsageError for an
+    threads: of the launch's block (None: what the kernel declares). reschedule: then put
+    instructions in an order with fewer waits, where one is found. Raises UsageError for an
     impossible request, UnsupportedError with the reason, ProofError if no rewrite was proved.
     """
     request = Request(
@@ -122,7 +125,10 @@ def demote(
         rematerialise=rematerialise,
         uniform=uniform,
     )
-    return Rewritten(*demote_kernel(_cubin(kernel), kernel, request))
+    made = demote_kernel(_cubin(kernel), kernel, request)
+    if reschedule:
+        made = with_new_order(_cubin(kernel), kernel, request, made)
+    return Rewritten(*made)
 
 
 def promote(
@@ -131,17 +137,21 @@ def promote(
     registers: int | None = None,
     threads: Threads = None,
     dynamic_shared_bytes: int = 0,
+    reschedule: bool = False,
 ) -> Rewritten:
     """Local-memory spills into shared memory, proved; also below `registers` where given.
 
-    Raises as `demote` does.
+    reschedule, and what is raised: as for `demote`.
     """
     request = Request(
         threads=_shape(kernel, threads),
         registers=registers,
         dynamic_shared_bytes=dynamic_shared_bytes,
     )
-    return Rewritten(*promote_kernel(_cubin(kernel), kernel, request))
+    made = promote_kernel(_cubin(kernel), kernel, request)
+    if reschedule:
+        made = with_new_order(_cubin(kernel), kernel, request, made)
+    return Rewritten(*made)
 
 
 def optimize(

@@ -211,7 +211,7 @@ def straight_lines(draw: st.DrawFn) -> list[Word]:
     return [*words, *(stg(2, r, 4 * r) for r in range(2, 14))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(straight_lines(), st.sampled_from(["stalls", "peak"]), st.integers(16, 40))
 def test_generated_programs_store_the_same(words: list[Word], mode: str, registers: int) -> None:
     kernel = kernel_of(words)

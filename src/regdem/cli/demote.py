@@ -55,6 +55,10 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
     help="Where shared memory holds no more: let N further 4-byte slots, the coldest, be in local "
     "memory.",
 )  # fmt: skip
+@click.option(
+    "--reschedule/--no-reschedule", default=False, show_default=True,
+    help="Then put instructions in an order with fewer waits, where one is found.",
+)  # fmt: skip
 def command(
     *,
     file: str,
@@ -71,6 +75,7 @@ def command(
     rematerialise: bool,
     uniform: bool,
     local_slots: int,
+    reschedule: bool,
     report: Output,
 ) -> int:
     """Rewrite kernels of FILE to need fewer registers per thread.
@@ -78,6 +83,7 @@ def command(
     FILE: a cubin; a fat binary, object, program or library, of which a copy with the new code in
     place is written; or a .cu or .ptx source.
     """
+    from regdem.rescheduling import with_new_order
     from regdem.rewrite import Request, demote_kernel
     from regdem.transform.paper import ELIMINATE, parse_passes
 
@@ -104,7 +110,8 @@ def command(
             local_slots=local_slots,
             paper_passes=passes,
         )
-        return demote_kernel(cubin, each, request)
+        made = demote_kernel(cubin, each, request)
+        return with_new_order(cubin, each, request, made) if reschedule else made
 
     done = rewrite_each(opened, make)
     written = opened.write(out, done.cubins)

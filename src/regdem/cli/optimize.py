@@ -73,6 +73,10 @@ most 32 rewrites that may still win; exhaustive everything.
 @click.option(
     "--paper", is_flag=True, help="Also the RegDem paper's variants of the input, for comparison."
 )
+@click.option(
+    "--no-reschedule", "reschedule", flag_value=False, default=True, type=bool,
+    help="Never put instructions in a new order.",
+)  # fmt: skip
 @folder_option("--all-variants", "folder", help="Write every variant there.")
 @click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: CPUs.")
 def command(
@@ -91,6 +95,7 @@ def command(
     trip_count: float,
     profile_text: str | None,
     paper: bool,
+    reschedule: bool,
     folder: str | None,
     jobs: int | None,
     report: Output,
@@ -111,7 +116,7 @@ def command(
     )  # fmt: skip
     with _executor(count) as executor:
         cubins, choices, left = _optimized(
-            opened, threads, dynamic_shared_bytes, settings, executor
+            opened, threads, dynamic_shared_bytes, settings, executor, reschedule=reschedule
         )
     if folder is not None:
         _write_variants(Path(folder), choices)
@@ -137,6 +142,8 @@ def _optimized(
     dynamic_shared_bytes: int,
     settings: Options,
     executor: Executor | None,
+    *,
+    reschedule: bool,
 ) -> tuple[list[Cubin], list[KernelChoice], list[Left]]:
     """Cubin after cubin; of a file with code for several architectures, those that can be done.
 
@@ -174,7 +181,13 @@ def _optimized(
                 left.append(Left(kernel.name, error))
                 continue
             usable.append(kernel)
-            requests.append(Request(threads=block, dynamic_shared_bytes=dynamic_shared_bytes))
+            requests.append(
+                Request(
+                    threads=block,
+                    dynamic_shared_bytes=dynamic_shared_bytes,
+                    reschedule=reschedule,
+                )
+            )
         if not usable:
             continue
         cubins[-1], chosen = optimize_cubin(
