@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,13 @@ import pytest
 
 SOURCE = r"""
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 __global__ void mix(const float *a, float *out, int n)
 {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int size = blockDim.x * blockDim.y * blockDim.z;
+    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const int i = blockIdx.x * size + thread;
     float v[36];
 #pragma unroll
     for (int k = 0; k < 36; ++k) v[k] = a[(i + k * 977) % n];
@@ -25,22 +29,24 @@ __global__ void mix(const float *a, float *out, int n)
     }
     out[i] = s;
 }
-int main()
+int main(int count, char **words)
 {
     const int n = 1 << 16;
+    const dim3 block(atoi(words[1]), atoi(words[2]), atoi(words[3]));
     std::vector<float> a(n), out(n);
     for (int i = 0; i < n; ++i) a[i] = (i * 37 % 1001) / 1001.0f;
     float *da, *dout;
     cudaMalloc(&da, n * 4);
     cudaMalloc(&dout, n * 4);
     cudaMemcpy(da, a.data(), n * 4, cudaMemcpyHostToDevice);
-    mix<<<n / 256, 256>>>(da, dout, n);
+    mix<<<n / (block.x * block.y * block.z), block>>>(da, dout, n);
+    const char *launched = cudaGetErrorString(cudaGetLastError());
     cudaMemcpy(out.data(), dout, n * 4, cudaMemcpyDeviceToHost);
     unsigned long long sum = 0;
     for (int i = 0; i < n; ++i) sum = sum * 1099511628211ull + reinterpret_cast<unsigned &>(out[i]);
     cudaFuncAttributes facts;
     cudaFuncGetAttributes(&facts, mix);
-    printf("%llx %s %d\n", sum, cudaGetErrorString(cudaGetLastError()), facts.numRegs);
+    printf("%llx %s %d\n", sum, launched, facts.numRegs);
     return 0;
 }
 """
@@ -54,20 +60,32 @@ def _call(*command: str | Path) -> str:
     return done.stdout
 
 
+SHAPES = [("256", "1", "1"), ("16", "16", "1"), ("4", "8", "8"), ("64", "1", "1")]
+TOO_LARGE = [("512", "1", "1"), ("32", "16", "1"), ("1024", "1", "1")]
+
+
 @pytest.mark.gpu
 def test_a_rewritten_program_prints_the_same(tmp_path: Path) -> None:
+    """In blocks of any shape that its slots are made for; the driver refuses larger ones."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not Path(nvcc).exists() or not shutil.which("nvidia-smi"):
         pytest.skip("needs nvcc and an NVIDIA GPU")
     (tmp_path / "program.cu").write_text(SOURCE)
     program, new = tmp_path / "program", tmp_path / "rewritten"
     _call(nvcc, "-arch=sm_90", "-o", program, tmp_path / "program.cu")
-    before = _call(program).split()
-    target = (int(before[-1]) - 1) // 8 * 8
+    before = {shape: _call(program, *shape).split() for shape in SHAPES + TOO_LARGE}
+    registers = int(before[SHAPES[0]][-1])
+    target = (registers - 1) // 8 * 8
     regdem = [sys.executable, "-c", "from regdem.cli.main import main; main()"]
-    _call(*regdem, "demote", program, "-o", new, "--threads", "256", "--registers", str(target))
+    options = ["--threads", "256", "--registers", str(target)]
+    said = _call(*regdem, "demote", program, "-o", new, *options, "--format", "json")
+    assert any(k["demoted"] for k in json.loads(said)["kernels"])
     new.chmod(0o755)
-    after = _call(new).split()
-    assert "no" in before  # "no error"
-    assert before[:-1] == after[:-1]
-    assert int(after[-1]) <= target < int(before[-1])
+    for shape in SHAPES:
+        after = _call(new, *shape).split()
+        assert "no" in after  # "no error"
+        assert before[shape][:-1] == after[:-1]
+        assert int(after[-1]) <= target < registers
+    for shape in TOO_LARGE:
+        assert "no" in before[shape]
+        assert "no" not in _call(new, *shape).split()
