@@ -97,7 +97,8 @@ _LONGEST_TWICE = 3000
 _LONGEST_THRICE = 1500
 """Instructions up to which one is also made without the cost of latency."""
 _CLEARLY = 0.99
-"""Uniform registers are left out where that saves more: what slots take from L1 is not counted."""
+"""Where uniform registers save slots, they are left out only if that is so much faster: what slots
+take from L1 is not counted."""
 _ROUNDS = 20
 """Times that a choice is made again with what colouring showed."""
 
@@ -223,7 +224,8 @@ def _cheaper(
             other = _by_live_range(kernel, program, live, limit, way)
         except UnsupportedError:
             return best
-        return other if other.cycles < _CLEARLY * best.cycles else best
+        enough = _CLEARLY if best.slots < other.slots else 1.0
+        return other if other.cycles < enough * best.cycles else best
     return best
 
 
