@@ -159,6 +159,21 @@ def test_live_ranges_go_where_register_numbers_cannot() -> None:
     assert not check_pair(KERNEL, new, threads=32).findings
 
 
+def test_a_rewrite_of_a_rewrite_of_a_rewrite() -> None:
+    """Each has entry code and slots of its own, and is proved against the one before."""
+    cubin, kernel = EXAMPLE, KERNEL
+    first: list[str] = []
+    for registers in (40, 36, 32):
+        done = demote(kernel, DemoteOptions(registers, 256, 40))
+        data, new = rewritten(cubin, kernel.name, done)
+        assert not check_pair(kernel, new, threads=256).findings
+        cubin = Cubin.parse(data)
+        kernel = new
+        code = program_of(kernel).code
+        first.append(code.table.forms[int(code.form[0])].name)
+    assert first == ["S2R", "LDC", "S2R"]
+
+
 def test_live_ranges_refuse_out_of_reach() -> None:
     path = ROOT / "tests" / "binary" / "data" / "cuda12_sm_90.cubin"
     kernel = Cubin.parse(path.read_bytes()).kernel("_Z12dynamic_callPfi")

@@ -33,7 +33,7 @@ from regdem.analysis.webs import (
     call_touched,
     webs,
 )
-from regdem.binary.kernel import Kernel
+from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
 from regdem.program.edit import Word, apply, identity
@@ -461,10 +461,17 @@ def _insert(
         else:
             (result.uniform if item.uniform else result.demoted).append(entry)
     if where is not None:
-        words = prologue(address, scratch, where)
+        again = _begins_with_slots(kernel, program)
+        words = prologue(address, scratch, where, again=again)
         before[0] = words + before.get(0, [])
     result.edited = apply(program, before=before, after=after)
     return result
+
+
+def _begins_with_slots(kernel: Kernel, program: Program) -> bool:
+    """Whether a kernel with slots begins with the code of `slots.prologue` in its first order."""
+    first = program.code.table.forms[int(program.code.form[0])].name
+    return first == "S2R" and any(n.kind == SPILL_ANNOTATION for n in kernel.annotations)
 
 
 def _by_register(

@@ -86,10 +86,13 @@ def layout(
     return SlotLayout(slots, threads, start, end, dynamic, wide)
 
 
-def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Word]:
+def prologue(
+    address: int, scratch: Sequence[int], where: SlotLayout, *, again: bool = False
+) -> list[Word]:
     """Instructions for the kernel's entry that leave the slot address in register `address`.
 
-    `scratch` names `SCRATCH_REGISTERS` registers; nothing is live at a kernel's entry.
+    `scratch` names `SCRATCH_REGISTERS` registers; nothing is live at a kernel's entry. `again`: the
+    kernel begins with such code already; the new one has another order, to be told from it.
     """
     a, (b, c, d, e) = address, scratch
     words = [
@@ -98,6 +101,10 @@ def prologue(address: int, scratch: Sequence[int], where: SlotLayout) -> list[Wo
         encode.s2r(c, encode.TID_Z),
         encode.ldc(d, *_BLOCK_DIM_Y),
         encode.ldc(e, *_BLOCK_DIM_X),
+    ]
+    if again:
+        words.reverse()
+    words += [
         encode.imad_register(b, c, d, b),
         encode.s2r(d, encode.CGA_CTA_ID),
         encode.imad_register(a, b, e, a),
