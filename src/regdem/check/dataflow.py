@@ -429,6 +429,8 @@ class DataflowCheck:
             if view.name[j] in ("LDS", "LDL"):
                 return list(zip(view.writes[j], slots, strict=True))
             return list(zip(slots, _stored(view, j, len(slots)), strict=True))
+        if view.name[j] == "CS2R" and view.high[j] >> 8 & 0xFF == _SRZ:
+            return [(place, ZERO) for place in view.writes[j]]
         source = copied_place(view.low[j], view.high[j])
         if source is None or len(view.writes[j]) != 1:
             return []

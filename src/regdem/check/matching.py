@@ -84,6 +84,8 @@ class Matcher:
         self._alike: dict[Hashable, list[int]] = {}
         self._votes: Counter[tuple[int, int]] = Counter()
         self._maker: dict[int, int] = {}
+        self._users: dict[int, list[tuple[int, int]]] = {}
+        self._makers: dict[int, list[int]] = {}
         self._twin: dict[int, int] = {}
         self._class: list[int] = []
         self._classes = 0
@@ -130,8 +132,7 @@ class Matcher:
             alike[key].remove(i)
             self._pairs[i] = j
             self._alike.setdefault((stretch.first, seen[i].exact), []).append(i)
-            self._count(seen[i].operands, there.operands, _READ)
-            self._count(seen[i].old, there.old, _READ)
+            self._note(i, seen[i], j, there)
             self._follow(i, j, seen[i], second)
 
     def join(self, before: tuple[Held, Held], now: tuple[Held, Held]) -> None:
@@ -142,21 +143,27 @@ class Matcher:
         for value, symbol in before[0].symbol.items():
             for place in places.get(symbol, ()):
                 mine, theirs = now[0].symbol.get(value), now[1].symbol.get(place)
-                if mine is not None and theirs is not None:
-                    self._count((mine,), (theirs,), 1)
+                if mine is None or theirs is None or self._class[mine] != self._class[theirs]:
+                    continue
+                self._votes[self._maker.get(mine, -1), self._maker.get(theirs, -1)] += 1
 
     def pairs(self) -> list[tuple[int, int]]:
         """The matching so far."""
-        for members in self._alike.values():
-            if len(members) > 1:
-                self._deal(members)
+        alike = [members for members in self._alike.values() if len(members) > 1]
+        for members in sorted(alike, key=max, reverse=True):  # readers before what they read
+            self._deal(members)
         return list(self._pairs.items())
 
     def _deal(self, members: list[int]) -> None:
         left = {i: self._pairs[i] for i in members}
         free = set(left.values())
-        votes = [(self._votes[i, j], i, j) for i in members for j in free if (i, j) in self._votes]
-        for _, i, j in sorted(votes, reverse=True):
+        votes: Counter[tuple[int, int]] = Counter()
+        for i in members:
+            for user, operand in self._users.get(i, ()):
+                votes[i, self._makers[self._pairs[user]][operand]] += _READ
+            for j in free:
+                votes[i, j] += self._votes.get((i, j), 0)
+        for (i, j), _ in sorted(votes.items(), key=lambda vote: (-vote[1], vote[0])):
             if i in left and j in free:
                 self._pairs[i] = j
                 del left[i]
@@ -168,11 +175,13 @@ class Matcher:
         for i, j in zip(left, sorted(free), strict=True):
             self._pairs[i] = j
 
-    def _count(self, mine: tuple[int, ...], theirs: tuple[int, ...], weight: int) -> None:
-        for a, b in zip(mine, theirs, strict=False):
-            maker, twin = self._maker.get(a, -1), self._maker.get(b, -1)
-            if maker >= 0 and twin >= 0 and self._class[a] == self._class[b]:
-                self._votes[maker, twin] += weight
+    def _note(self, i: int, here: _Seen, j: int, there: _Seen) -> None:
+        """Who made the operands of a matched pair."""
+        self._makers[j] = [self._maker.get(b, -1) for b in (*there.operands, *there.old)]
+        pairs = zip((*here.operands, *here.old), (*there.operands, *there.old), strict=False)
+        for operand, (a, b) in enumerate(pairs):
+            if a in self._maker and self._class[a] == self._class[b]:
+                self._users.setdefault(self._maker[a], []).append((i, operand))
 
     # -- choosing -----------------------------------------------------------------------------
 
