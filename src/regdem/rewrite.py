@@ -111,6 +111,8 @@ class Request:
 
     `threads`: the launch's block. `registers` or `blocks`: the target. `candidates`: the order
     (`transform/candidates.py`). `dynamic_shared_bytes`: of the launch, for the occupancy.
+    `shared_opt_in`: the host lets the kernel have more than 48 KiB of shared memory, static and
+    dynamic together (`cudaFuncAttributeMaxDynamicSharedMemorySize`).
     `reschedule`: instructions may get a new order (`rescheduling.py`).
     `local_slots`: what may go to a longer stack frame where shared memory holds no more.
     `paper_passes`: of the paper's orders (`transform/paper.py`).
@@ -120,6 +122,7 @@ class Request:
     registers: int | None = None
     blocks: int | None = None
     dynamic_shared_bytes: int = 0
+    shared_opt_in: bool = False
     candidates: str = "live-range"
     rematerialise: bool = True
     uniform: bool = True
@@ -156,10 +159,17 @@ def _state(kernel: Kernel, request: Request, registers: int, static_bytes: int) 
 
 
 def most_slots(kernel: Kernel, request: Request, registers: int) -> int:
-    """Slots per thread that leave the residency at `registers` as it is."""
+    """Slots per thread that leave the residency at `registers` as it is.
+
+    A launch whose static and dynamic shared memory pass 48 KiB fails unless the host has opted in;
+    one that does not pass them by itself may come from a host that has not.
+    """
     there = state_of(kernel, request, registers, kernel.static_shared_bytes)
     free = free_shared_bytes(there.launch, there.active_blocks)
-    free = min(free, STATIC_SHARED_LIMIT_BYTES - kernel.static_shared_bytes)
+    left = STATIC_SHARED_LIMIT_BYTES - kernel.static_shared_bytes
+    if not request.shared_opt_in and left >= request.dynamic_shared_bytes:
+        left -= request.dynamic_shared_bytes
+    free = min(free, left)
     warps = -(-request.threads.threads // 32)
     return max(0, (free - _MARGIN_BYTES) // (SLOT_BYTES * warps))
 

@@ -105,6 +105,7 @@ def demote(
     blocks: int | None = None,
     threads: Threads = None,
     dynamic_shared_bytes: int = 0,
+    shared_opt_in: bool = False,
     candidates: str = "live-range",
     rematerialise: bool = True,
     uniform: bool = True,
@@ -112,7 +113,8 @@ def demote(
 ) -> Rewritten:
     """Fewer registers per thread, proved: `registers`, or enough for `blocks` resident blocks.
 
-    threads: of the launch's block (None: what the kernel declares). reschedule: then put
+    threads: of the launch's block (None: what the kernel declares). shared_opt_in: the host opts in
+    to more than 48 KiB of static and dynamic shared memory together. reschedule: then put
     instructions in an order with fewer waits, where one is found. Raises UsageError for an
     impossible request, UnsupportedError with the reason, ProofError if no rewrite was proved.
     """
@@ -121,6 +123,7 @@ def demote(
         registers=registers,
         blocks=blocks,
         dynamic_shared_bytes=dynamic_shared_bytes,
+        shared_opt_in=shared_opt_in,
         candidates=candidates,
         rematerialise=rematerialise,
         uniform=uniform,
@@ -137,16 +140,18 @@ def promote(
     registers: int | None = None,
     threads: Threads = None,
     dynamic_shared_bytes: int = 0,
+    shared_opt_in: bool = False,
     reschedule: bool = False,
 ) -> Rewritten:
     """Local-memory spills into shared memory, proved; also below `registers` where given.
 
-    reschedule, and what is raised: as for `demote`.
+    shared_opt_in, reschedule, and what is raised: as for `demote`.
     """
     request = Request(
         threads=_shape(kernel, threads),
         registers=registers,
         dynamic_shared_bytes=dynamic_shared_bytes,
+        shared_opt_in=shared_opt_in,
     )
     made = promote_kernel(_cubin(kernel), kernel, request)
     if reschedule:
@@ -159,6 +164,7 @@ def optimize(
     *,
     threads: Threads = None,
     dynamic_shared_bytes: int = 0,
+    shared_opt_in: bool = False,
     grid_blocks: int | None = None,
     trip_count: float = 10.0,
     executor: Executor | None = None,
@@ -174,10 +180,10 @@ def optimize(
     module: a path (of a cubin or what contains some, or of a `.cu` or `.ptx` source), bytes, or a
     loaded Module. Where there is source or PTX (`ptx`, embedded, or beside the file; see
     `regdem.inputs`) base builds are made as well and rewritten; rewrites are proved against their
-    base. threads: of the launch (None: what kernels declare). effort: "quick", "normal" or
-    "exhaustive". executor: makes variants in parallel. arch, compile_options: for sources. profile:
-    what was measured of the kernel as it is (see `regdem.predict.profile.read_profile`). kernels:
-    only these names.
+    base. threads: of the launch (None: what kernels declare). shared_opt_in: as for `demote`.
+    effort: "quick", "normal" or "exhaustive". executor: makes variants in parallel. arch,
+    compile_options: for sources. profile: what was measured of the kernel as it is (see
+    `regdem.predict.profile.read_profile`). kernels: only these names.
 
     Raises UsageError for a launch that does not fit, UnsupportedError for other architectures,
     InputError for what can't be read or compiled.
@@ -205,7 +211,11 @@ def optimize(
     for each in inputs:
         wanted = [k for k in each.cubin.kernels if kernels is None or k.name in kernels]
         requests = [
-            Request(threads=_shape(kernel, threads), dynamic_shared_bytes=dynamic_shared_bytes)
+            Request(
+                threads=_shape(kernel, threads),
+                dynamic_shared_bytes=dynamic_shared_bytes,
+                shared_opt_in=shared_opt_in,
+            )
             for kernel in wanted
         ]
         new, chosen = optimize_cubin(

@@ -6,8 +6,10 @@ import math
 import os
 import re
 import sys
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from regdem.binary import Cubin, Kernel
     from regdem.choice import KernelChoice
     from regdem.optimizer import Options
+    from regdem.rewrite import Request
     from regdem.variants import Outcome
 
 EPILOG = """
@@ -86,6 +89,7 @@ def command(
     kernel: KernelPattern | None,
     threads: BlockShape | None,
     dynamic_shared_bytes: int,
+    shared_opt_in: bool,
     arch: str | None,
     compile_options: tuple[str, ...],
     ptx: str | None,
@@ -103,6 +107,7 @@ def command(
     """Make, prove and predict variants of kernels of FILE, and write the best."""
     from regdem.optimizer import Options
     from regdem.predict.profile import read_profile
+    from regdem.rewrite import Request
 
     opened = open_file(file, kernel, arch=arch, ptx=ptx, options=compile_options, with_ptx=True)
     count = jobs or os.cpu_count() or 1
@@ -115,9 +120,13 @@ def command(
         compilers=count, profile=profile, budget_s=budget_s,
     )  # fmt: skip
     with _executor(count) as executor:
-        cubins, choices, left = _optimized(
-            opened, threads, dynamic_shared_bytes, settings, executor, reschedule=reschedule
+        launch = partial(
+            Request,
+            dynamic_shared_bytes=dynamic_shared_bytes,
+            shared_opt_in=shared_opt_in,
+            reschedule=reschedule,
         )
+        cubins, choices, left = _optimized(opened, threads, launch, settings, executor)
     if folder is not None:
         _write_variants(Path(folder), choices)
     written = opened.write(out, cubins)
@@ -139,20 +148,19 @@ def command(
 def _optimized(
     opened: Opened,
     threads: BlockShape | None,
-    dynamic_shared_bytes: int,
+    launch: Callable[..., Request],
     settings: Options,
     executor: Executor | None,
-    *,
-    reschedule: bool,
 ) -> tuple[list[Cubin], list[KernelChoice], list[Left]]:
     """Cubin after cubin; of a file with code for several architectures, those that can be done.
 
+    `launch(threads=...)` is the request for a kernel launched in such blocks.
     A kernel that is not understood, or whose block is not known, is left as it is; it ends the run
     if it was asked for by `--kernel`, or if there is no other.
     """
     from regdem.isa.table import supported_architectures
     from regdem.optimizer import optimize_cubin
-    from regdem.rewrite import Request, refuse_block
+    from regdem.rewrite import refuse_block
 
     cubins: list[Cubin] = []
     choices: list[KernelChoice] = []
@@ -181,13 +189,7 @@ def _optimized(
                 left.append(Left(kernel.name, error))
                 continue
             usable.append(kernel)
-            requests.append(
-                Request(
-                    threads=block,
-                    dynamic_shared_bytes=dynamic_shared_bytes,
-                    reschedule=reschedule,
-                )
-            )
+            requests.append(launch(threads=block))
         if not usable:
             continue
         cubins[-1], chosen = optimize_cubin(

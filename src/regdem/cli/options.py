@@ -16,7 +16,7 @@
 | `profile_option` | `profile_text: str \\| None`, for `read_profile` |
 | `debug_option` | nothing; `cli.main` reads it |
 | `rewrite_options` | what `demote`, `promote` and `optimize` share: `out`, `kernel`, `threads`, |
-| | `dynamic_shared_bytes`, `arch`, `compile_options`, `report` |
+| | `dynamic_shared_bytes`, `shared_opt_in`, `arch`, `compile_options`, `report` |
 """
 
 from __future__ import annotations
@@ -211,6 +211,13 @@ dynamic_shared_option: Decorator = click.option(
     help="Dynamic shared memory per block of the launch.",
 )
 
+shared_opt_in_option: Decorator = click.option(
+    "--shared-opt-in",
+    is_flag=True,
+    help="The host opts in to more than 48 KiB of static and dynamic shared memory together "
+    "(cudaFuncAttributeMaxDynamicSharedMemorySize).",
+)
+
 optional_dynamic_shared_option: Decorator = click.option(
     "--dynamic-shared-bytes",
     type=_SHARED_BYTES,
@@ -262,6 +269,7 @@ def rewrite_options(function: Function) -> Function:
         format_option("text", "json"),
         compile_options,
         arch_option(),
+        shared_opt_in_option,
         dynamic_shared_option,
         threads_option(),
         kernel_option,

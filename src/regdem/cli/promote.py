@@ -47,6 +47,7 @@ def command(
     registers: int | None,
     threads: BlockShape | None,
     dynamic_shared_bytes: int,
+    shared_opt_in: bool,
     arch: str | None,
     compile_options: tuple[str, ...],
     reschedule: bool,
@@ -70,6 +71,7 @@ def command(
             threads=threads or block_shape(block_threads(each, file)),
             registers=registers,
             dynamic_shared_bytes=dynamic_shared_bytes,
+            shared_opt_in=shared_opt_in,
         )
         made = promote_kernel(cubin, each, request)
         return with_new_order(cubin, each, request, made) if reschedule else made
