@@ -21,6 +21,7 @@ from regdem.transform.timeline import Timeline
 _ROUNDS = 12
 _SLOT_OF_BIT = {24: 0, 32: 1, 64: 2}
 _REACH = 8
+_ALL_REGISTERS = 1
 _REUSED = {
     "FFMA": (0, 1, 2), "FMUL": (0, 1), "FADD": (0,), "DFMA": (0, 1, 2), "DADD": (0, 2),
     "DMUL": (0, 1), "DSETP": (0,), "IMAD": (0, 1, 2), "imad_wide:IMAD": (0,), "IADD3": (0, 1, 2),
@@ -78,13 +79,22 @@ def reuse_flags(timeline: Timeline, order: Sequence[int], blocks: Collection[int
             for slot, (_, keys) in list(held.items()):
                 if not set(keys).isdisjoint(timeline.writes[i]):
                     del held[slot]
-            _, _, name = timeline.names[i].partition(":")
-            usual = _REUSED.get(timeline.names[i], _REUSED.get(name, ()))
+            usual = _usual_slots(timeline, i)
             for slot, keys in mine.items():
                 flagged = encoded[i] >> slot & 1 or slot in usual
                 if flagged and set(keys).isdisjoint(timeline.writes[i]):
                     held[slot] = (k, keys)
     return flags
+
+
+def _usual_slots(timeline: Timeline, i: int) -> tuple[int, ...]:
+    """Slots that may be kept though ptxas did not: only where all sources are registers, since
+    other forms allow some combinations only."""
+    lo, _ = timeline.program.code.word(i)
+    if lo >> 9 & 7 != _ALL_REGISTERS:
+        return ()
+    _, _, name = timeline.names[i].partition(":")
+    return _REUSED.get(timeline.names[i], _REUSED.get(name, ()))
 
 
 def _of_block(timeline: Timeline, b: int, order: Sequence[int], free: Sequence[bool]) -> list[int]:
