@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
 from regdem.check import check_hazards, check_pair
 from regdem.errors import UsageError
+from regdem.integrations.toolkit import find_tool
 from regdem.isa.decoded import RegisterFile
 from regdem.isa.encode import Guard, Word, add_immediate, imad_register, lds, s2r, sts
 from regdem.isa.fields import set_field
@@ -317,3 +319,21 @@ def test_fronts_prove_or_say_that_nothing_is_gained() -> None:
         assert done.verdict.findings == ()
         assert done.after.registers_per_thread == new.kernel(KERNEL.name).registers_per_thread
         assert done.after.active_warps >= done.before.active_warps
+
+
+@pytest.mark.tools
+def test_the_disassembler_takes_it(tmp_path: Path) -> None:
+    """It rejects control bits that an instruction can't have, reuse flags above all."""
+    nvdisasm = find_tool("nvdisasm")
+    if nvdisasm is None:
+        pytest.skip("nvdisasm was not found")
+    for cubin, name in kernels():
+        kernel = cubin.kernel(name)
+        options = RescheduleOptions(most_registers(kernel, REQUEST), least_gain=0.0, least_cycles=1)
+        done = made_or_none(lambda k=kernel, o=options: reschedule(k, o))
+        if done is None:
+            continue
+        path = tmp_path / f"{name}.cubin"
+        path.write_bytes(cubin.with_kernel(name, done.edit).to_bytes())
+        ran = subprocess.run([nvdisasm, "-c", path], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
