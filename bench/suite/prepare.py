@@ -265,7 +265,10 @@ def plan(spec: KernelSpec, default: Built, widest: Built) -> tuple[list[int], li
     most = widest.resources.registers if widest.resources else facts.registers
     above = [t for t in next_cliffs(spec.threads, most, shared, 9) if t >= facts.registers]
     spills = facts.spill_store_bytes > 0
-    return below, suite_variants(Facts(below, above[-MOST_ABOVE:], spills, facts.registers))
+    now = resident_blocks(spec.threads, facts.registers, shared)
+    counts = range(facts.registers, 256)
+    room = max(n for n in counts if resident_blocks(spec.threads, n, shared) == now)
+    return below, suite_variants(Facts(below, above[-MOST_ABOVE:], spills, facts.registers, room))
 
 
 def finished(record: Record, out: Path) -> bool:
