@@ -126,3 +126,20 @@ def test_variants_that_lie_crash_and_hang(device: GpuProcess) -> None:
     hang = device.measure("hang", patched(lambda n, w: nop(w) if n == "EXIT" else w))
     assert hang.status == "failed"
     assert device.measure("same again", CUBIN.read_bytes()).status == "identical"
+
+
+def test_rewrites_of_the_example_give_its_bytes(device: GpuProcess, tmp_path: Path) -> None:
+    """Slots, uniform registers, a new order, and slots in a longer stack frame."""
+    device.start()
+    device.open(CUBIN.read_bytes())
+    ways = {
+        "demoted": ["--registers", "40"],
+        "ordered": ["--registers", "40", "--reschedule"],
+        "renumbered": ["--registers", "48", "--candidates", "none"],
+        "local": ["--registers", "20", "--local-slots", "64"],
+    }
+    for name, options in ways.items():
+        out = tmp_path / f"{name}.cubin"
+        assert run(["demote", str(CUBIN), "-o", str(out), "--threads", "256", *options]) == 0
+        measured = device.measure(name, out.read_bytes())
+        assert measured.status == "identical", measured
