@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from regdem.check.flow import flow_of
+from regdem.check.graph import build_graph
+from regdem.check.hazards import hazard_findings
 from regdem.check.scoreboards import BARE, OVER, after_wait, also_covered, covered_by
-from regdem.machine.latency import LatencyRow, LatencyTable, latency_table
+from regdem.check.view import view_of
+from regdem.machine.latency import LatencyRow, LatencyTable, latency_table, role_of
 
 SB0, SB1, SB5 = 1 << 0, 1 << 1, 1 << 5
 
@@ -63,3 +67,23 @@ def test_rare_pairs_and_single_templates_do_not_make_bounds() -> None:
 
 def test_an_unknown_producer_is_given_time() -> None:
     assert LatencyTable("sm_90", []).required("RAW", "new:OP", "alu:IADD3", "r24") >= 24
+
+
+MOV = (0x3E2AAAAB004C7802, 0x000FC00000000F00)  # MOV R76, 0x3e2aaaab
+WITH_IMMEDIATE = (0x3F800000494C7423, 0x000FCA000000084C)  # FFMA R76, R73, -R76, 1
+WITH_REGISTERS = (0x0000004949567223, 0x000FCA000000004C)  # FFMA R86, R73, R73, R76
+EXIT = (0x000000000000794D, 0x000FEA0003800000)
+
+
+def test_a_second_source_in_the_thirds_field_is_read_as_early_as_any() -> None:
+    """R76 is in the same field of both, but the second source of one and the third of the other."""
+    assert role_of(WITH_IMMEDIATE[0], 0, 64) == "r32"
+    assert role_of(WITH_REGISTERS[0], 0, 64) == "r64"
+    assert role_of(WITH_IMMEDIATE[0], 0, 24) == role_of(WITH_REGISTERS[0], 0, 24) == "r24"
+    for consumer, least in ((WITH_IMMEDIATE, 5), (WITH_REGISTERS, 4)):
+        for stall in (4, 5):
+            words = [(MOV[0], MOV[1] | stall << 41), consumer, EXIT]
+            code = b"".join(word.to_bytes(8, "little") for pair in words for word in pair)
+            view = view_of("k", code, "sm_90")
+            found = hazard_findings(view, build_graph(flow_of(view, [])))
+            assert [f.kind for f in found] == (["raw"] if stall < least else [])

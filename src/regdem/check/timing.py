@@ -1,8 +1,7 @@
 """Per-instruction timing facts, from the decoded bytes.
 
-Roles: a consumer's operand is named by its register file and the lowest bit of its field
-("r24", "p87", "u32"); the guard is "guard". The least distance from a producer depends on which
-of its consumer's ports the value goes to: an address is read earlier than a data operand.
+The least distance from a producer depends on which of its consumer's ports the value goes to: an
+address is read earlier than a data operand (`machine.latency.role_of`).
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from regdem.check.pipeline import Timing
 from regdem.check.view import CodeView
 from regdem.isa.decoded import NO_SCOREBOARD
 from regdem.isa.table import table_for
+from regdem.machine.latency import role_of
 
-_FILE_LETTER = "rupq"
 _DEPBAR_LE = 0x91A
 GUARD = "guard"
 _ZERO_FILL_BIT = 87
@@ -59,7 +58,7 @@ def timing_of(view: CodeView) -> Timing:
         for row in view.rows[i]:
             mask = ((1 << row.width) - 1) << row.first
             if row.reads:
-                found.append((mask, f"{_FILE_LETTER[row.file]}{row.bit}"))
+                found.append((mask, role_of(view.low[i], row.file, row.bit)))
             if row.writes and not (row.reads and row.bit == _ZERO_FILL_BIT and is_async[i]):
                 written |= mask
         total = 0

@@ -61,6 +61,24 @@ def _class_of(name: str) -> str:
     return _PIPES.get(name) or name.partition(":")[0]
 
 
+_FILE_LETTER = "rupq"
+_THIRD_FIELD_BIT = 64
+_OTHER_THIRD_SOURCES = (2, 3, 7)
+"""Opcode bits 9 to 11 where the third source is an immediate, a constant, a uniform register."""
+
+
+def role_of(low: int, file: int, bit: int) -> str:
+    """The role of a consumer's operand: its file and the lowest bit of its field ("r24", "p87").
+
+    `low`: the instruction's low word; `file`: a `RegisterFile`. Where something other than a
+    register is the third source, the second source stands in the third's field, but goes to the
+    second's port, which is read earlier: its role is "r32". (Missed once: MOV to such an FFMA, 4
+    cycles apart where ptxas leaves 5, gave wrong results on an H200.)
+    """
+    is_second = file == 0 and bit == _THIRD_FIELD_BIT and (low >> 9 & 7) in _OTHER_THIRD_SOURCES
+    return "r32" if is_second else f"{_FILE_LETTER[file]}{bit}"
+
+
 _Key = tuple[str, str, str, str]
 
 

@@ -26,7 +26,7 @@ from regdem.analysis.bits import FILE_BASE, FILE_MASK, def_masks, members, use_m
 from regdem.analysis.forms import forms_of
 from regdem.analysis.webs import Webs
 from regdem.isa.decoded import NO_SCOREBOARD, RegisterFile, Role
-from regdem.machine.latency import latency_table
+from regdem.machine.latency import latency_table, role_of
 from regdem.program.program import Program
 from regdem.transform.hazards import FIXED_LATENCY_CYCLES, LATENCY_CYCLES, READ_CYCLES
 
@@ -44,7 +44,6 @@ LONGEST_FIXED_CYCLES = 48
 _LEAST_BOUND_CYCLES = 14
 """A result may be asked for so many cycles later by an unknown consumer (a guard: 13)."""
 _HORIZON_CYCLES = 600
-_LETTERS = "rupq"
 _GUARD_BIT = 12
 _OTHER_FILES = ~FILE_MASK[RegisterFile.GPR]
 
@@ -178,6 +177,7 @@ class Timeline:
         first: list[int] = code.operand_register.tolist()
         width: list[int] = code.operand_width.tolist()
         start: list[int] = code.operand_start.tolist()
+        words: list[int] = code.words[:, 0].tolist()
         bases = [FILE_BASE[f] for f in RegisterFile]
         of_row = webs.of_row
         self.keys_of_row: list[tuple[int, ...]] = [()] * len(file)
@@ -194,7 +194,11 @@ class Timeline:
                     keys = tuple(-1 - r for r in range(low, low + width[row]))
                 self.keys_of_row[row] = keys
                 if role[row] & Role.READ:
-                    at = "guard" if bit[row] == _GUARD_BIT else f"{_LETTERS[file[row]]}{bit[row]}"
+                    at = (
+                        "guard"
+                        if bit[row] == _GUARD_BIT
+                        else role_of(words[i], file[row], bit[row])
+                    )
                     reads += [(key, at) for key in keys]
                 if role[row] & Role.WRITE:
                     writes.update(dict.fromkeys(keys))
