@@ -7,7 +7,7 @@ from regdem.check.graph import build_graph
 from regdem.check.hazards import hazard_findings
 from regdem.check.scoreboards import BARE, OVER, after_wait, also_covered, covered_by
 from regdem.check.view import view_of
-from regdem.machine.latency import LatencyRow, LatencyTable, latency_table, role_of
+from regdem.machine.latency import LOW_HALF, LatencyRow, LatencyTable, latency_table, roles_of
 
 SB0, SB1, SB5 = 1 << 0, 1 << 1, 1 << 5
 
@@ -70,19 +70,28 @@ def test_an_unknown_producer_is_given_time() -> None:
 
 
 MOV = (0x3E2AAAAB004C7802, 0x000FC00000000F00)  # MOV R76, 0x3e2aaaab
+MOV_ABOVE = (0x3E2AAAAB004D7802, 0x000FC00000000F00)  # MOV R77, 0x3e2aaaab
 WITH_IMMEDIATE = (0x3F800000494C7423, 0x000FCA000000084C)  # FFMA R76, R73, -R76, 1
 WITH_REGISTERS = (0x0000004949567223, 0x000FCA000000004C)  # FFMA R86, R73, R73, R76
+WIDE = (0x000000044A4A7825, 0x000FCA00078E004C)  # IMAD.WIDE.U32 R74, R74, 0x4, R76
 EXIT = (0x000000000000794D, 0x000FEA0003800000)
 
 
-def test_a_second_source_in_the_thirds_field_is_read_as_early_as_any() -> None:
-    """R76 is in the same field of both, but the second source of one and the third of the other."""
-    assert role_of(WITH_IMMEDIATE[0], 0, 64) == "r32"
-    assert role_of(WITH_REGISTERS[0], 0, 64) == "r64"
-    assert role_of(WITH_IMMEDIATE[0], 0, 24) == role_of(WITH_REGISTERS[0], 0, 24) == "r24"
-    for consumer, least in ((WITH_IMMEDIATE, 5), (WITH_REGISTERS, 4)):
-        for stall in (4, 5):
-            words = [(MOV[0], MOV[1] | stall << 41), consumer, EXIT]
+def test_operands_of_one_field_that_are_read_at_different_times() -> None:
+    """R76 is a second source, a third source, the low half of a third source; R77 the high half."""
+    assert roles_of(WITH_IMMEDIATE[0], 0, 64, 1) == ["r32"]
+    assert roles_of(WITH_REGISTERS[0], 0, 64, 1) == ["r64"]
+    assert roles_of(WITH_IMMEDIATE[0], 0, 24, 1) == roles_of(WITH_REGISTERS[0], 0, 24, 1) == ["r24"]
+    assert roles_of(WIDE[0], 0, 64, 2) == [LOW_HALF, "r64"]
+    cases = (
+        (MOV, WITH_IMMEDIATE, 5),
+        (MOV, WITH_REGISTERS, 4),
+        (MOV, WIDE, 5),
+        (MOV_ABOVE, WIDE, 3),
+    )
+    for producer, consumer, least in cases:
+        for stall in (2, 3, 4, 5):
+            words = [(producer[0], producer[1] | stall << 41), consumer, EXIT]
             code = b"".join(word.to_bytes(8, "little") for pair in words for word in pair)
             view = view_of("k", code, "sm_90")
             found = hazard_findings(view, build_graph(flow_of(view, [])))

@@ -1,7 +1,7 @@
 """Per-instruction timing facts, from the decoded bytes.
 
 The least distance from a producer depends on which of its consumer's ports the value goes to: an
-address is read earlier than a data operand (`machine.latency.role_of`).
+address is read earlier than a data operand (`machine.latency.roles_of`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from regdem.check.pipeline import Timing
 from regdem.check.view import CodeView
 from regdem.isa.decoded import NO_SCOREBOARD
 from regdem.isa.table import table_for
-from regdem.machine.latency import role_of
+from regdem.machine.latency import roles_of
 
 _DEPBAR_LE = 0x91A
 GUARD = "guard"
@@ -58,7 +58,11 @@ def timing_of(view: CodeView) -> Timing:
         for row in view.rows[i]:
             mask = ((1 << row.width) - 1) << row.first
             if row.reads:
-                found.append((mask, role_of(view.low[i], row.file, row.bit)))
+                roles = roles_of(view.low[i], row.file, row.bit, row.width)
+                if len(set(roles)) == 1:
+                    found.append((mask, roles[0]))
+                else:
+                    found += [(1 << row.first + k, role) for k, role in enumerate(roles)]
             if row.writes and not (row.reads and row.bit == _ZERO_FILL_BIT and is_async[i]):
                 written |= mask
         total = 0

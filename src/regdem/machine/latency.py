@@ -65,18 +65,34 @@ _FILE_LETTER = "rupq"
 _THIRD_FIELD_BIT = 64
 _OTHER_THIRD_SOURCES = (2, 3, 7)
 """Opcode bits 9 to 11 where the third source is an immediate, a constant, a uniform register."""
+_WIDE_MULTIPLY = (0x25, 0x27)
+"""Opcode bits 0 to 8 of IMAD.WIDE and IMAD.HI."""
+LOW_HALF = "r64 low"
+_NARROW_MULTIPLY = "imad:IMAD"
 
 
-def role_of(low: int, file: int, bit: int) -> str:
-    """The role of a consumer's operand: its file and the lowest bit of its field ("r24", "p87").
+def roles_of(low: int, file: int, bit: int, width: int) -> list[str]:
+    """The roles of a consumer's operand, by register of its tuple.
 
-    `low`: the instruction's low word; `file`: a `RegisterFile`. Where something other than a
-    register is the third source, the second source stands in the third's field, but goes to the
-    second's port, which is read earlier: its role is "r32". (Missed once: MOV to such an FFMA, 4
-    cycles apart where ptxas leaves 5, gave wrong results on an H200.)
+    A role is the file and the lowest bit of the operand's field ("r24", "p87"). `low`: the
+    instruction's low word; `file`: a `RegisterFile`. Two operands are not what their field says:
+
+    - where something other than a register is the third source, the second source stands in the
+      third's field, but goes to the second's port, which is read earlier: it is "r32";
+    - of the 64-bit addend of IMAD.WIDE, the low half is read as early as that of a narrow IMAD and
+      the high half two cycles later: the low half is `LOW_HALF`.
+
+    Both were missed once, and new orders of instructions gave wrong results on an H200: MOV to such
+    an FFMA 4 cycles apart where ptxas leaves 5, IMAD to a low half 2 where it leaves 4.
     """
-    is_second = file == 0 and bit == _THIRD_FIELD_BIT and (low >> 9 & 7) in _OTHER_THIRD_SOURCES
-    return "r32" if is_second else f"{_FILE_LETTER[file]}{bit}"
+    role = f"{_FILE_LETTER[file]}{bit}"
+    if file != 0 or bit != _THIRD_FIELD_BIT:
+        return [role] * width
+    if (low >> 9 & 7) in _OTHER_THIRD_SOURCES:
+        return ["r32"] * width
+    if width == 2 and (low & 0x1FF) in _WIDE_MULTIPLY:
+        return [LOW_HALF, role]
+    return [role] * width
 
 
 _Key = tuple[str, str, str, str]
@@ -141,6 +157,8 @@ class LatencyTable:
 
     def required(self, kind: str, producer: str, consumer: str, role: str) -> int:
         """Cycles that must lie between issue of the producer and of the consumer."""
+        if role == LOW_HALF:
+            return self.required(kind, producer, _NARROW_MULTIPLY, f"r{_THIRD_FIELD_BIT}")
         key = (kind, producer, consumer, role)
         cycles = self._known.get(key)
         if cycles is None:

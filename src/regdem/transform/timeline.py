@@ -26,7 +26,7 @@ from regdem.analysis.bits import FILE_BASE, FILE_MASK, def_masks, members, use_m
 from regdem.analysis.forms import forms_of
 from regdem.analysis.webs import Webs
 from regdem.isa.decoded import NO_SCOREBOARD, RegisterFile, Role
-from regdem.machine.latency import latency_table, role_of
+from regdem.machine.latency import latency_table, roles_of
 from regdem.program.program import Program
 from regdem.transform.hazards import FIXED_LATENCY_CYCLES, LATENCY_CYCLES, READ_CYCLES
 
@@ -194,12 +194,10 @@ class Timeline:
                     keys = tuple(-1 - r for r in range(low, low + width[row]))
                 self.keys_of_row[row] = keys
                 if role[row] & Role.READ:
-                    at = (
-                        "guard"
-                        if bit[row] == _GUARD_BIT
-                        else role_of(words[i], file[row], bit[row])
-                    )
-                    reads += [(key, at) for key in keys]
+                    roles = roles_of(words[i], file[row], bit[row], width[row])
+                    if bit[row] == _GUARD_BIT:
+                        roles = ["guard"] * width[row]
+                    reads += zip(keys, roles, strict=True)
                 if role[row] & Role.WRITE:
                     writes.update(dict.fromkeys(keys))
             # Registers named by no field of their own.
