@@ -35,6 +35,7 @@ from bench.suite.variants import DEFAULT, Build, Facts, Variant, suite_variants,
 
 MOST_ABOVE = 4
 """Register counts from the default's up to that of cap 255, at which builds are made too."""
+_REWRITE_S = 900.0
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 
 Record = dict[str, Any]
@@ -236,7 +237,8 @@ def make_variant(spec: KernelSpec, variant: Variant, base: Built, out: Path) -> 
     if variant.rewrite is None:
         return _finish(record, base.path)
     target = out / f"{spec.name}.{variant.name}.cubin"
-    done = call(rewrite_command(spec, variant, base.path, target), cwd=out)
+    command = rewrite_command(spec, variant, base.path, target)
+    done = call(command, timeout_s=_REWRITE_S, cwd=out)
     record["commands"].append(_portable(done.command, out))
     record["rewrite_seconds"] = round(done.seconds, 3)
     if not done.ok or not target.exists():

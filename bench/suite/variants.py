@@ -140,7 +140,8 @@ def _paper(target: int) -> Iterable[Variant]:
         yield Variant(f"paper_{order}_{target}", "binary", Build(), rewrite)
 
 
-_FROM_SOURCE = Rewrite("optimize", options=("--effort", "quick"), from_source=True)
+_QUICK = ("--effort", "quick")
+_FROM_SOURCE = Rewrite("optimize", options=_QUICK, from_source=True)
 
 
 def suite_variants(facts: Facts) -> list[Variant]:
@@ -157,7 +158,7 @@ def suite_variants(facts: Facts) -> list[Variant]:
         _nvidia(Build(255)),
         _nvidia(Build(pragma=True)),
         _nvidia(Build(255, pragma=True)),
-        Variant("optimize", "binary", Build(), Rewrite("optimize")),
+        Variant("optimize", "binary", Build(), Rewrite("optimize", options=_QUICK)),
         Variant("optimize_source", "blind", Build(), _FROM_SOURCE),
     ]
     if facts.own:
@@ -172,14 +173,14 @@ def suite_variants(facts: Facts) -> list[Variant]:
     variants.append(_new_order(Build(255), 255))
     variants.append(_promoted(Build(255)))
     variants.append(_promoted(Build(pragma=True)))
-    variants += [_demoted(Build(255), target) for target in [*facts.above, *below[:2]]]
+    variants += [_demoted(Build(255), target) for target in [*facts.above[-2:], *below[:1]]]
     for rank, target in enumerate(facts.above):
         variants += [
             _nvidia(Build(target)),
             _nvidia(Build(target, pragma=True)),
             _promoted(Build(target)),
         ]
-        following = [*facts.above[rank + 1 :], *below][:2]
+        following = [*facts.above[rank + 1 :], *below][:1]
         variants += [_demoted(Build(target), further) for further in following]
     for rank, target in enumerate(below):
         variants += [
