@@ -67,6 +67,11 @@ class Build:
         """Whether it needs nothing but the input."""
         return self.family in ("default", "binary")
 
+    @property
+    def is_order(self) -> bool:
+        """Whether only registers and the order of instructions are new."""
+        return self.variant in ("schedule", "renumber")
+
     @cached_property
     def residency(self) -> Occupancy:
         """What stays resident of it."""

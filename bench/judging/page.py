@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.judging.fit import GRID, Setting
 from bench.judging.scores import Score, Total, total
-from regdem.choice import LEAST_GAIN, LEAST_OF_REWRITE, WORST_GAIN
+from regdem.choice import LEAST_GAIN, LEAST_OF_ORDER, LEAST_OF_REWRITE, WORST_GAIN
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def markdown(judgement: Judgement) -> str:
         "the form. *tau*: Kendall's, pairs within 1 % left out. *regret*: time of the best build "
         "over that of the chosen one, geometric mean. *gain*: time of the input over that of the "
         f"chosen one. A build is chosen if it is predicted {LEAST_GAIN} times as fast typically "
-        f"({LEAST_OF_REWRITE} if it is the input rewritten), "
+        f"({LEAST_OF_REWRITE} if it is the input rewritten, {LEAST_OF_ORDER} if nothing was put "
+        "in), "
         f"and at least {WORST_GAIN} times at the lower end of the interval; else the input "
         "stays. *covered*: measured speed-ups inside the predicted interval (2 % for noise). "
         "*error*: mean of the absolute log of predicted over measured speed-up, at most 0.7 each.",

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.judging.data import Build, Group
-from regdem.choice import best_of, gain
+from regdem.choice import best_of, gain, least_gain
 from regdem.machine.timing import Timing
 from regdem.predict.model import Prediction, predict_summary
 from regdem.predict.profile import Corrections, corrections, read_profile
@@ -83,7 +83,8 @@ def score(group: Group, predicted: Mapping[str, Prediction]) -> Score:
     default, *others = group.builds
     before = predicted[default.variant]
     gains = {b.variant: gain(before, predicted[b.variant], is_rewrite=b.is_binary) for b in others}
-    place = best_of([gains[b.variant] for b in others], [b.is_binary for b in others])
+    floors = [least_gain(is_rewrite=b.is_binary, is_order=b.is_order) for b in others]
+    place = best_of([gains[b.variant] for b in others], floors)
     chosen = default if place is None else others[place]
     best = min(group.builds, key=lambda b: b.milliseconds)
     covered = 0

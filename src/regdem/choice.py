@@ -2,7 +2,8 @@
 
 The rule is about loss as much as gain: the best variant is taken if it is predicted at least
 `LEAST_GAIN` times as fast typically (`LEAST_OF_REWRITE` where it is the reference rewritten, which
-keeps its schedule), and at the lower end of the interval not less than `WORST_GAIN` times.
+keeps its schedule; `LEAST_OF_ORDER` where only registers and the order are new), and at the lower
+end of the interval not less than `WORST_GAIN` times.
 Otherwise the reference stays, with the reason. The interval spans the assumptions about locality
 and the model's own error, which alone is 8 %: a variant that is no slower under any assumption
 passes. `bench/judge.py` says what the rule loses and wins.
@@ -17,10 +18,12 @@ from typing import Any
 
 from regdem.predict.model import Prediction, speedup
 from regdem.rewrite import State
+from regdem.transform.candidates import NO_ORDER
 from regdem.variants import Outcome
 
 LEAST_GAIN = 1.02
 LEAST_OF_REWRITE = 1.01
+LEAST_OF_ORDER = 1.0
 WORST_GAIN = 0.89
 
 
@@ -136,16 +139,33 @@ def rewrites(outcome: Outcome, reference: str) -> bool:
     return outcome.spec.kind != "build" and outcome.spec.base == reference
 
 
+def least_gain(*, is_rewrite: bool, is_order: bool) -> float:
+    """What a variant must be predicted to gain typically.
+
+    `is_rewrite`: of the reference, not of another build; `is_order`: with nothing put in and the
+    same residency, so that there is little to lose.
+    """
+    if not is_rewrite:
+        return LEAST_GAIN
+    return LEAST_OF_ORDER if is_order else LEAST_OF_REWRITE
+
+
+def _least_gain(outcome: Outcome, reference: str) -> float:
+    spec = outcome.spec
+    is_order = spec.kind == "schedule" or spec.candidates == NO_ORDER
+    return least_gain(is_rewrite=rewrites(outcome, reference), is_order=is_order)
+
+
 def best_of(
-    gains: Sequence[tuple[float, float, float]], is_rewrite: Sequence[bool] = ()
+    gains: Sequence[tuple[float, float, float]], floors: Sequence[float] = ()
 ) -> int | None:
     """The place of the (typical, least, most) speed-up to take, the first of equals; None: the
-    reference stays. `is_rewrite`: which are the reference rewritten; without it none is."""
-    flags = is_rewrite or [False] * len(gains)
+    reference stays. `floors`: what each must gain typically; default: `LEAST_GAIN`."""
+    floors = floors or [LEAST_GAIN] * len(gains)
     worth = [
         k
-        for k, ((typical, least, _), own) in enumerate(zip(gains, flags, strict=True))
-        if least >= WORST_GAIN and typical >= (LEAST_OF_REWRITE if own else LEAST_GAIN)
+        for k, ((typical, least, _), floor) in enumerate(zip(gains, floors, strict=True))
+        if least >= WORST_GAIN and typical >= floor
     ]
     return max(worth, key=lambda k: gains[k][0], default=None)
 
@@ -167,8 +187,8 @@ def choose(
     }
     usable = [o for o in outcomes if id(o) in gains]
     ranked = sorted(usable, key=lambda o: o.prediction.predicted_cycles if o.prediction else 0.0)
-    own = [rewrites(o, reference) for o in ranked]
-    place = best_of([gains[id(o)] for o in ranked], own)
+    floors = [_least_gain(o, reference) for o in ranked]
+    place = best_of([gains[id(o)] for o in ranked], floors)
     chosen = None if place is None else ranked[place]
     if chosen is not None:
         typical = gains[id(chosen)][0]
@@ -198,7 +218,7 @@ def _why_not(
         return f"no variant could be made: {first.reason}"
     best = max(usable, key=lambda o: gains[id(o)][0])
     typical, least, _ = gains[id(best)]
-    if typical < (LEAST_OF_REWRITE if rewrites(best, reference) else LEAST_GAIN):
+    if typical < _least_gain(best, reference):
         return (
             f"the best variant, {best.spec.name}, is predicted {typical:.2f} times as fast; "
             f"the kernel is bound by {before.bound_by}"

@@ -313,11 +313,12 @@ def variant_specs(
                 for order in PAPER_ORDERS
                 for passes in combinations()
             ]  # fmt: skip
-    if how.reschedules and request.reschedule:
-        plain = [each for each in specs if each.candidates == "live-range" and not each.after]
-        specs.append(spec("schedule", "schedule", most_registers(kernel, request)))
+    if request.reschedule and (how.reschedules or origin.name in (INPUT, DEFAULT)):
         own = kernel.registers_per_thread
         specs.append(spec("renumber", "demote", own, candidates=NO_ORDER, rematerialise=False))
+        specs.append(spec("schedule", "schedule", most_registers(kernel, request)))
+    if how.reschedules and request.reschedule:
+        plain = [each for each in specs if each.candidates == "live-range" and not each.after]
         specs += [
             replace(each, name=f"{each.name}_scheduled", after=each.name, scheduled=True)
             for each in plain

@@ -11,7 +11,7 @@ from bench.judging.fit import GRID, PRIOR, Fit, setting_of, with_setting
 from bench.judging.scores import binary_only, both, kendall, predictions, score, total
 
 from regdem.binary.cubin import Cubin
-from regdem.choice import best_of
+from regdem.choice import best_of, least_gain
 from regdem.machine.timing import timing
 from regdem.predict.summary import summarise
 
@@ -62,6 +62,12 @@ def test_the_rule_of_choice() -> None:
     assert best_of([]) is None
     assert best_of([(1.01, 0.95, 1.1), (1.3, 0.5, 2.0)]) is None
     assert best_of([(1.05, 0.95, 1.1), (1.2, 0.9, 1.5), (1.5, 0.8, 2.0)]) == 1
+    build = least_gain(is_rewrite=False, is_order=False)
+    rewrite = least_gain(is_rewrite=True, is_order=False)
+    order = least_gain(is_rewrite=True, is_order=True)
+    assert 1.0 <= order < rewrite < build == least_gain(is_rewrite=False, is_order=True)
+    assert best_of([(1.015, 0.95, 1.1)] * 2, [build, rewrite]) == 1
+    assert best_of([(1.005, 0.95, 1.1)] * 2, [rewrite, order]) == 1
 
 
 def test_features_survive_a_file(group: Group, tmp_path: Path) -> None:

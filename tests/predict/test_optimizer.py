@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -62,9 +63,12 @@ def test_nothing_to_gain_leaves_the_input(cubin: Cubin) -> None:
 def test_variants_are_at_cliffs_above_the_present_residency(cubin: Cubin) -> None:
     specs = variant_specs(cubin.kernel("single"), REQUEST)
     names = [spec.name for spec in specs if not spec.after]
-    assert names == ["promote", "recover_32", "recover_40", "schedule", "renumber"]
+    assert names == ["promote", "recover_32", "recover_40", "renumber", "schedule"]
     few = Request(threads=block_shape(256), dynamic_shared_bytes=0)
-    assert variant_specs(cubin.kernel("plain"), few, effort="quick") == []
+    quick = variant_specs(cubin.kernel("plain"), few, effort="quick")
+    assert [spec.name for spec in quick] == ["renumber", "schedule"]
+    still = replace(few, reschedule=False)
+    assert variant_specs(cubin.kernel("plain"), still, effort="quick") == []
 
 
 def test_command_line(tmp_path: Path) -> None:
