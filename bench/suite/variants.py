@@ -73,7 +73,7 @@ class Facts:
     `below`: register counts under the default's at which a block more fits, highest first; `above`:
     such boundaries from the count of the build with cap 255 down to the default's own.
     `spills`: whether the default build spills. `own`: its registers, 0 if they are not known;
-    `room`: the most registers at which as many blocks fit.
+    `room`: the most registers at which as many blocks fit; `wider`: at which one less does, two...
     """
 
     below: Sequence[int]
@@ -81,6 +81,7 @@ class Facts:
     spills: bool = False
     own: int = 0
     room: int = 0
+    wider: Sequence[int] = ()
 
 
 DEFAULT = Variant("default", "default", Build())
@@ -165,11 +166,15 @@ def suite_variants(facts: Facts) -> list[Variant]:
         renumber = Rewrite("demote", facts.own, ("--candidates", "none"))
         variants.append(Variant("renumber", "binary", DEFAULT.build, renumber))
         variants.append(_new_order(DEFAULT.build, facts.room))
+        for target in facts.wider:
+            wider = _new_order(DEFAULT.build, target)
+            variants.append(replace(wider, name=f"schedule_{target}"))
     if facts.spills:
         variants += [_promoted(DEFAULT.build), _scheduled(_promoted(DEFAULT.build))]
         for target in sorted({n for n in (facts.room, *facts.above, 255) if n > facts.own})[:3]:
             recover = Rewrite("promote", target)
-            variants.append(Variant(f"recover_{target}", "binary", DEFAULT.build, recover))
+            recovered = Variant(f"recover_{target}", "binary", DEFAULT.build, recover)
+            variants += [recovered, _scheduled(recovered)]
     variants.append(_new_order(Build(255), 255))
     variants.append(_promoted(Build(255)))
     variants.append(_promoted(Build(pragma=True)))

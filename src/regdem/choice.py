@@ -150,9 +150,10 @@ def least_gain(*, is_rewrite: bool, is_order: bool) -> float:
     return LEAST_OF_ORDER if is_order else LEAST_OF_REWRITE
 
 
-def _least_gain(outcome: Outcome, reference: str) -> float:
-    spec = outcome.spec
+def _least_gain(outcome: Outcome, reference: str, before: State) -> float:
+    spec, after = outcome.spec, outcome.state
     is_order = spec.kind == "schedule" or spec.candidates == NO_ORDER
+    is_order = is_order and after is not None and after.active_warps >= before.active_warps
     return least_gain(is_rewrite=rewrites(outcome, reference), is_order=is_order)
 
 
@@ -187,7 +188,7 @@ def choose(
     }
     usable = [o for o in outcomes if id(o) in gains]
     ranked = sorted(usable, key=lambda o: o.prediction.predicted_cycles if o.prediction else 0.0)
-    floors = [_least_gain(o, reference) for o in ranked]
+    floors = [_least_gain(o, reference, before) for o in ranked]
     place = best_of([gains[id(o)] for o in ranked], floors)
     chosen = None if place is None else ranked[place]
     if chosen is not None:
@@ -198,7 +199,7 @@ def choose(
             else f"the {reference} does not fit on an SM with {threads} threads"
         )
     else:
-        reason = _why_not(outcomes, usable, gains, prediction, reference)
+        reason = _why_not(outcomes, usable, gains, prediction, before, reference)
     return KernelChoice(
         name, before, prediction, tuple(outcomes), chosen, reason, threads, reference
     )
@@ -208,7 +209,8 @@ def _why_not(
     outcomes: Sequence[Outcome],
     usable: Sequence[Outcome],
     gains: dict[int, tuple[float, float, float]],
-    before: Prediction,
+    prediction: Prediction,
+    before: State,
     reference: str,
 ) -> str:
     if not outcomes:
@@ -218,10 +220,10 @@ def _why_not(
         return f"no variant could be made: {first.reason}"
     best = max(usable, key=lambda o: gains[id(o)][0])
     typical, least, _ = gains[id(best)]
-    if typical < _least_gain(best, reference):
+    if typical < _least_gain(best, reference, before):
         return (
             f"the best variant, {best.spec.name}, is predicted {typical:.2f} times as fast; "
-            f"the kernel is bound by {before.bound_by}"
+            f"the kernel is bound by {prediction.bound_by}"
         )
     return (
         f"{best.spec.name} is predicted {typical:.2f} times as fast, but {least:.2f} times if "

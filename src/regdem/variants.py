@@ -32,6 +32,9 @@ PAPER_ORDERS = ("cfg", "static", "conflict")
 _RECOVERIES = 2
 """Register counts above a kernel's own, at its residency and below, that spills come back to."""
 SCHEDULED_BOUND = 0.85
+_WIDER_BOUND = 0.6
+"""The same for an order with more registers at a lower residency (`selective_state`: 0.6)."""
+_WIDER_ORDERS = 3
 """What a new order may save."""
 _PROMOTED_BOUND = 0.9
 """What promotion may save beyond its bound: the spills all in L1."""
@@ -151,6 +154,7 @@ class Survey:
         is_promoted = spec.kind == "promote"
         is_scheduled = spec.kind == "schedule" or spec.candidates == NO_ORDER
         code = replace(kernel, local_bytes=0) if is_promoted else kernel
+        is_wider = is_scheduled and spec.registers > kernel.registers_per_thread
         cycles = predict(
             code,
             there,
@@ -158,8 +162,11 @@ class Survey:
             trip_count=self.workload.trip_count,
             correct=self.workload.correct,
         ).predicted_cycles
-        saves = _PROMOTED_BOUND if is_promoted else SCHEDULED_BOUND if is_scheduled else 1.0
-        return cycles * saves
+        if is_promoted:
+            return cycles * _PROMOTED_BOUND
+        if is_scheduled:
+            return cycles * (_WIDER_BOUND if is_wider else SCHEDULED_BOUND)
+        return cycles
 
 
 @dataclass(frozen=True)
@@ -277,25 +284,27 @@ def variant_specs(
         return replace(made, **more)
 
     now = residency_of(kernel, request)
+    is_original = origin.name in (INPUT, DEFAULT)
+    # Counts at which residency falls, the next first: room for spills, or for loads in flight.
+    wider = sorted(
+        cliff.registers_max
+        for cliff in cliff_table(now.launch)
+        if cliff.active_warps <= now.active_warps
+        and cliff.registers_max > kernel.registers_per_thread
+    )
     spills = bool(kernel.local_bytes) and not frame_of(program_of(kernel)).reason
     specs: list[VariantSpec] = []
     if spills:
         specs.append(spec("promote", "promote", kernel.registers_per_thread))
-        if origin.name in (INPUT, DEFAULT):
-            more = [
-                cliff.registers_max
-                for cliff in cliff_table(now.launch)
-                if cliff.active_warps <= now.active_warps
-                and cliff.registers_max > kernel.registers_per_thread
-            ]
-            specs += [spec(f"recover_{at}", "promote", at) for at in sorted(more)[:_RECOVERIES]]
+        if is_original:
+            specs += [spec(f"recover_{at}", "promote", at) for at in wider[:_RECOVERIES]]
     cliffs = [
         cliff.registers_max
         for cliff in cliff_table(now.launch)
         if cliff.active_warps > now.active_warps
         and 16 <= cliff.registers_max < kernel.registers_per_thread
     ]
-    steps = how.cliffs + (origin.name in (INPUT, DEFAULT))
+    steps = how.cliffs + is_original
     for at in cliffs[:steps]:
         demoted = spec(f"demote_{at}", "demote", at)
         specs.append(demoted)
@@ -313,10 +322,13 @@ def variant_specs(
                 for order in PAPER_ORDERS
                 for passes in combinations()
             ]  # fmt: skip
-    if request.reschedule and (how.reschedules or origin.name in (INPUT, DEFAULT)):
-        own = kernel.registers_per_thread
+    if request.reschedule and (how.reschedules or is_original):
+        own, room = kernel.registers_per_thread, most_registers(kernel, request)
         specs.append(spec("renumber", "demote", own, candidates=NO_ORDER, rematerialise=False))
-        specs.append(spec("schedule", "schedule", most_registers(kernel, request)))
+        specs.append(spec("schedule", "schedule", room))
+        if is_original:
+            following = [at for at in wider if at > room][:_WIDER_ORDERS]
+            specs += [spec(f"schedule_{at}", "schedule", at) for at in following]
     if how.reschedules and request.reschedule:
         plain = [each for each in specs if each.candidates == "live-range" and not each.after]
         specs += [

@@ -84,8 +84,9 @@ def command(
     FILE: a cubin; a fat binary, object, program or library, of which a copy with the new code in
     place is written; or a .cu or .ptx source.
     """
-    from regdem.rescheduling import with_new_order
+    from regdem.rescheduling import reschedule_kernel, with_new_order
     from regdem.rewrite import Request, demote_kernel
+    from regdem.transform.candidates import NO_ORDER
     from regdem.transform.paper import ELIMINATE, parse_passes
 
     if (registers is None) == (blocks is None):
@@ -112,6 +113,8 @@ def command(
             local_slots=local_slots,
             paper_passes=passes,
         )
+        if reschedule and candidates == NO_ORDER and (registers or 0) > each.registers_per_thread:
+            return reschedule_kernel(cubin, each, request)
         made = demote_kernel(cubin, each, request)
         return with_new_order(cubin, each, request, made) if reschedule else made
 
