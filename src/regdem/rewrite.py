@@ -126,7 +126,7 @@ class Request:
     candidates: str = "live-range"
     rematerialise: bool = True
     uniform: bool = True
-    reschedule: bool = True
+    reschedule: bool = False
     local_slots: int = 0
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
 

@@ -21,7 +21,6 @@ from regdem.machine import BlockShape, block_shape
 from regdem.optimizer import KernelChoice, Options, optimize_cubin
 from regdem.predict.profile import Profile, read_profile
 from regdem.promotion import promote_kernel
-from regdem.rescheduling import with_new_order
 from regdem.rewrite import KernelRewrite, Request, demote_kernel
 
 Threads = int | tuple[int, ...] | BlockShape | None
@@ -109,13 +108,11 @@ def demote(
     candidates: str = "live-range",
     rematerialise: bool = True,
     uniform: bool = True,
-    reschedule: bool = False,
 ) -> Rewritten:
     """Fewer registers per thread, proved: `registers`, or enough for `blocks` resident blocks.
 
     threads: of the launch's block (None: what the kernel declares). shared_opt_in: the host opts in
-    to more than 48 KiB of static and dynamic shared memory together. reschedule: then put
-    instructions in an order with fewer waits, where one is found. Raises UsageError for an
+    to more than 48 KiB of static and dynamic shared memory together. Raises UsageError for an
     impossible request, UnsupportedError with the reason, ProofError if no rewrite was proved.
     """
     request = Request(
@@ -128,10 +125,7 @@ def demote(
         rematerialise=rematerialise,
         uniform=uniform,
     )
-    made = demote_kernel(_cubin(kernel), kernel, request)
-    if reschedule:
-        made = with_new_order(_cubin(kernel), kernel, request, made)
-    return Rewritten(*made)
+    return Rewritten(*demote_kernel(_cubin(kernel), kernel, request))
 
 
 def promote(
@@ -141,11 +135,10 @@ def promote(
     threads: Threads = None,
     dynamic_shared_bytes: int = 0,
     shared_opt_in: bool = False,
-    reschedule: bool = False,
 ) -> Rewritten:
     """Local-memory spills into shared memory, proved; also below `registers` where given.
 
-    shared_opt_in, reschedule, and what is raised: as for `demote`.
+    shared_opt_in, and what is raised: as for `demote`.
     """
     request = Request(
         threads=_shape(kernel, threads),
@@ -153,10 +146,7 @@ def promote(
         dynamic_shared_bytes=dynamic_shared_bytes,
         shared_opt_in=shared_opt_in,
     )
-    made = promote_kernel(_cubin(kernel), kernel, request)
-    if reschedule:
-        made = with_new_order(_cubin(kernel), kernel, request, made)
-    return Rewritten(*made)
+    return Rewritten(*promote_kernel(_cubin(kernel), kernel, request))
 
 
 def optimize(

@@ -35,6 +35,8 @@ SCHEDULED_BOUND = 0.85
 _WIDER_BOUND = 0.6
 """The same for an order with more registers at a lower residency (`selective_state`: 0.6)."""
 _WIDER_ORDERS = 3
+_LEAST_TARGET = 16
+"""Registers below which nothing is tried."""
 """What a new order may save."""
 _PROMOTED_BOUND = 0.9
 """What promotion may save beyond its bound: the spills all in L1."""
@@ -302,7 +304,7 @@ def variant_specs(
         cliff.registers_max
         for cliff in cliff_table(now.launch)
         if cliff.active_warps > now.active_warps
-        and 16 <= cliff.registers_max < kernel.registers_per_thread
+        and _LEAST_TARGET <= cliff.registers_max < kernel.registers_per_thread
     ]
     steps = how.cliffs + is_original
     for at in cliffs[:steps]:
@@ -322,9 +324,11 @@ def variant_specs(
                 for order in PAPER_ORDERS
                 for passes in combinations()
             ]  # fmt: skip
-    if request.reschedule and (how.reschedules or is_original):
-        own, room = kernel.registers_per_thread, most_registers(kernel, request)
+    own = kernel.registers_per_thread
+    if own >= _LEAST_TARGET and (how.reschedules or is_original):
         specs.append(spec("renumber", "demote", own, candidates=NO_ORDER, rematerialise=False))
+    if request.reschedule and (how.reschedules or is_original):
+        room = most_registers(kernel, request)
         specs.append(spec("schedule", "schedule", room))
         if is_original:
             following = [at for at in wider if at > room][:_WIDER_ORDERS]

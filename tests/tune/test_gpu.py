@@ -131,12 +131,11 @@ def test_variants_that_lie_crash_and_hang(device: GpuProcess) -> None:
 
 
 def test_rewrites_of_the_example_give_its_bytes(device: GpuProcess, tmp_path: Path) -> None:
-    """Slots, uniform registers, a new order, and slots in a longer stack frame."""
+    """Slots, uniform registers, other register numbers, and slots in a longer stack frame."""
     device.start()
     device.open(CUBIN.read_bytes())
     ways = {
         "demoted": ["--registers", "40"],
-        "ordered": ["--registers", "40", "--reschedule"],
         "renumbered": ["--registers", "48", "--candidates", "none"],
         "local": ["--registers", "20", "--local-slots", "64"],
     }

@@ -368,7 +368,7 @@ def _new_hazards(
 def _distance(finding: Finding) -> tuple[int, int, int] | None:
     """(producer, consumer, cycles between them) of a finding about a fixed latency."""
     told = _TOO_CLOSE.search(finding.message)
-    if told is None or finding.kind not in ("raw", "waw"):
+    if told is None or finding.kind not in ("raw", "waw", "war"):
         return None
     return int(told[2], 16) // 16, finding.offset // 16, int(told[1])
 

@@ -35,11 +35,14 @@ from regdem.check.scoreboards import (
     covered_by,
 )
 from regdem.check.view import CodeView
+from regdem.machine.latency import OF_HIGH_HALF
 
 SCOREBOARD_DELAY_CYCLES = 2
 """Measured on H200: at 1 a wait may miss the scoreboard; ptxas never goes below 2."""
 LONGEST_FIXED_CYCLES = 48
 """No fixed-latency result takes longer; older ones are forgotten."""
+_UNIFORM_READ_CYCLES = 4
+"""Behind which every operand of a uniform instruction is read; less than a branch takes."""
 _MANY = 63
 _PREDICATES = ((1 << (FILE_BASE[3] + 8)) - 1) & ~((1 << FILE_BASE[2]) - 1)
 
@@ -81,6 +84,9 @@ class Timing:
     `late_reads[i]` are the places whose read a read scoreboard guards: general registers only;
     predicates and uniform registers are read at issue. `operands[i]` are (mask of places, role
     word) of every operand read, the guard included.
+    `late_half[i]` is the high half of the result of IMAD.WIDE, which comes later than the low one;
+    `uniform_reads[i]` the uniform registers that an instruction of the uniform datapath reads,
+    not at issue but shortly after.
     `depbar[i]` is (scoreboard, count) of a DEPBAR.LE, else None.
     """
 
@@ -95,6 +101,8 @@ class Timing:
     writes: list[int]
     operands: list[tuple[tuple[int, str], ...]]
     depbar: list[tuple[int, int] | None]
+    late_half: list[int]
+    uniform_reads: list[int]
 
 
 class Observer(Protocol):
@@ -183,6 +191,7 @@ class Pipeline:
         variable = {i: Outstanding(**vars(e)) for i, e in state.variable.items()}
         set_at = dict(state.set_at)
         regarded = set(state.regarded)
+        recent: dict[int, int] = {}  # uniform readers that may not have read yet
         for i in range(self.graph.start[block], self.graph.end[block]):
             wait = timing.wait[i]
             bar = timing.depbar[i]
@@ -197,6 +206,12 @@ class Pipeline:
             writes = timing.writes[i]
             if observer is not None:
                 self._report(i, now, fixed, variable, regarded, observer)
+                for reader, time in recent.items():
+                    if timing.uniform_reads[reader] & writes:
+                        observer.fixed("WAR", reader, i, "", now - time)
+            recent = {r: t for r, t in recent.items() if now - t < _UNIFORM_READ_CYCLES}
+            if timing.uniform_reads[i]:
+                recent[i] = now
             if writes:
                 self._overwrite(i, writes, fixed)
                 if writes & _PREDICATES:
@@ -278,9 +293,11 @@ class Pipeline:
             if not places & both or self._exclusive(producer, i, regarded):
                 continue
             if places & reads:
+                late = places & timing.late_half[producer]
                 for operand, role in timing.operands[i]:
                     if places & operand:
-                        observer.fixed("RAW", producer, i, role, now - time)
+                        word = role + OF_HIGH_HALF if late & operand else role
+                        observer.fixed("RAW", producer, i, word, now - time)
             if places & writes:
                 observer.fixed("WAW", producer, i, "", now - time)
         for producer, entry in variable.items():

@@ -10,9 +10,9 @@ from functools import cache
 
 from regdem.check.pipeline import Timing
 from regdem.check.view import CodeView
-from regdem.isa.decoded import NO_SCOREBOARD
+from regdem.isa.decoded import NO_SCOREBOARD, RegisterFile
 from regdem.isa.table import table_for
-from regdem.machine.latency import roles_of
+from regdem.machine.latency import WIDE_MULTIPLY, roles_of
 
 _DEPBAR_LE = 0x91A
 GUARD = "guard"
@@ -83,7 +83,25 @@ def timing_of(view: CodeView) -> Timing:
         writes=writes,
         operands=operands,
         depbar=[_depbar(low) for low in view.low],
+        late_half=[_high_half(view, i) for i in range(len(view))],
+        uniform_reads=[_uniform_reads(view, i) for i in range(len(view))],
     )
+
+
+def _high_half(view: CodeView, i: int) -> int:
+    """The place of the high half of a wide multiply's result, as a mask."""
+    if view.timing_name[i] != WIDE_MULTIPLY:
+        return 0
+    pairs = [row for row in view.rows[i] if row.writes and row.width == 2]
+    return sum(2 << row.first for row in pairs)
+
+
+def _uniform_reads(view: CodeView, i: int) -> int:
+    """Uniform registers that an instruction of the uniform datapath reads, as a mask."""
+    if not view.timing_name[i].startswith("uniform:"):
+        return 0
+    rows = [row for row in view.rows[i] if row.reads and row.file == RegisterFile.UGPR]
+    return sum(((1 << row.width) - 1) << row.first for row in rows)
 
 
 def _result_groups(view: CodeView) -> list[int]:

@@ -55,10 +55,6 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
     help="Where shared memory holds no more: let N further 4-byte slots, the coldest, be in local "
     "memory.",
 )  # fmt: skip
-@click.option(
-    "--reschedule/--no-reschedule", default=False, show_default=True,
-    help="Then put instructions in an order with fewer waits, where one is found.",
-)  # fmt: skip
 def command(
     *,
     file: str,
@@ -76,7 +72,6 @@ def command(
     rematerialise: bool,
     uniform: bool,
     local_slots: int,
-    reschedule: bool,
     report: Output,
 ) -> int:
     """Rewrite kernels of FILE to need fewer registers per thread.
@@ -84,9 +79,7 @@ def command(
     FILE: a cubin; a fat binary, object, program or library, of which a copy with the new code in
     place is written; or a .cu or .ptx source.
     """
-    from regdem.rescheduling import reschedule_kernel, with_new_order
     from regdem.rewrite import Request, demote_kernel
-    from regdem.transform.candidates import NO_ORDER
     from regdem.transform.paper import ELIMINATE, parse_passes
 
     if (registers is None) == (blocks is None):
@@ -113,10 +106,7 @@ def command(
             local_slots=local_slots,
             paper_passes=passes,
         )
-        if reschedule and candidates == NO_ORDER and (registers or 0) > each.registers_per_thread:
-            return reschedule_kernel(cubin, each, request)
-        made = demote_kernel(cubin, each, request)
-        return with_new_order(cubin, each, request, made) if reschedule else made
+        return demote_kernel(cubin, each, request)
 
     done = rewrite_each(opened, make)
     written = opened.write(out, done.cubins)

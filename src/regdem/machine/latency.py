@@ -15,8 +15,9 @@ the consumer's class or family, then both classes. Where even these are hardly k
 (median) bound of the producer's class for operands of the same register file counts, or else its
 least, but never more than ptxas was seen to leave.
 
-`kind` is RAW (role: which operand of the consumer) or WAW. Two writes must land in order: the
-distance asked for is the difference of the two latencies, at most what ptxas was seen to leave.
+`kind` is RAW (role: which operand of the consumer), WAW, or WAR in the uniform datapath. Two writes
+must land in order: the distance asked for is the difference of the two latencies, at most what
+ptxas was seen to leave.
 """
 
 from __future__ import annotations
@@ -69,6 +70,13 @@ _WIDE_MULTIPLY = (0x25, 0x27)
 """Opcode bits 0 to 8 of IMAD.WIDE and IMAD.HI."""
 LOW_HALF = "r64 low"
 _NARROW_MULTIPLY = "imad:IMAD"
+OF_HIGH_HALF = " of high"
+"""Behind a role: the value is the high half of IMAD.WIDE's result, which comes two cycles later."""
+WIDE_MULTIPLY = "imad_wide:IMAD"
+_UNIFORM_READ_CYCLES = 2
+_EARLY_UNIFORM_WRITERS = {"uniform:ULDC": 3, "uniform:UMOV": 3}
+"""What ptxas leaves at least between a uniform instruction's read of a register and its next write
+(over 600 builds): their operands are not read at issue."""
 
 
 def roles_of(low: int, file: int, bit: int, width: int) -> list[str]:
@@ -157,6 +165,13 @@ class LatencyTable:
 
     def required(self, kind: str, producer: str, consumer: str, role: str) -> int:
         """Cycles that must lie between issue of the producer and of the consumer."""
+        if kind == "WAR":
+            is_fixed = _class_of(consumer) == "uniform"
+            return _EARLY_UNIFORM_WRITERS.get(consumer, _UNIFORM_READ_CYCLES) if is_fixed else 1
+        if role.endswith(OF_HIGH_HALF):
+            plain = role.removesuffix(OF_HIGH_HALF)
+            producers = (producer, _NARROW_MULTIPLY)
+            return max(self.required(kind, each, consumer, plain) for each in producers)
         if role == LOW_HALF:
             return self.required(kind, producer, _NARROW_MULTIPLY, f"r{_THIRD_FIELD_BIT}")
         key = (kind, producer, consumer, role)
@@ -187,6 +202,9 @@ class LatencyTable:
             last = evidence
         known = sorted(self._usual.get(_usual_key(_class_of(producer), consumer, role), ()))
         few = self._fewest.get((_class_of(producer), _file_of(role)), NEVER_SEEN_CYCLES)
+        if last is not None and last.seen >= _KNOWN:
+            # Seen often, if never tight: what ptxas was seen to leave, up to the producer's worst.
+            return min(fewest, known[-1] if known else few)
         usual = known[len(known) // 2] if known else few
         return usual if last is None else min(fewest, usual)
 

@@ -26,7 +26,7 @@ from regdem.analysis.bits import FILE_BASE, FILE_MASK, def_masks, members, use_m
 from regdem.analysis.forms import forms_of
 from regdem.analysis.webs import Webs
 from regdem.isa.decoded import NO_SCOREBOARD, RegisterFile, Role
-from regdem.machine.latency import latency_table, roles_of
+from regdem.machine.latency import OF_HIGH_HALF, WIDE_MULTIPLY, latency_table, roles_of
 from regdem.program.program import Program
 from regdem.transform.hazards import FIXED_LATENCY_CYCLES, LATENCY_CYCLES, READ_CYCLES
 
@@ -217,7 +217,8 @@ class Timeline:
         key = (self.names[producer], self.names[consumer], role if kind == "RAW" else kind)
         found = self._distance.get(key)
         if found is None:
-            found = self._table.required(kind, key[0], key[1], role)
+            late = OF_HIGH_HALF if kind == "RAW" and key[0] == WIDE_MULTIPLY else ""
+            found = self._table.required(kind, key[0], key[1], role + late)
             self._distance[key] = found
         return found
 
