@@ -76,14 +76,15 @@ def _conditions(store: Store, run: int) -> list[str]:
         " is the default's median over the variant's. *equal* counts the inputs (of different"
         " seeds) on which all output bytes are those of the default build. *blocks* is what the"
         " driver says fits on one multiprocessor, against the default's. A rewrite of a build"
-        " other than the default is called `BUILD+REWRITE`.",
+        " other than the default is called `BUILD+REWRITE`. Variants of the family *withdrawn* were"
+        " made by passes that are no longer offered; no figure counts them.",
     ]
 
 
 _MEANINGS = {
     "best_nvidia": "best of NVIDIA's levers (caps, cap 255, its pragma) over the default",
-    "best_front": "the compiler with either of two undocumented options of its front end, and caps"
-    " or the pragma beside them (what `optimize` tries, too), over the default",
+    "best_front": "the compiler with an undocumented option of its front end, and caps or the"
+    " pragma beside it (what `optimize` tries, too), over the default",
     "best_binary_only": "ours from the default binary alone, best measured, over the default",
     "best_ours": "ours on any build, best measured, over the default",
     "best_measured": "best of all over the default",
