@@ -212,7 +212,9 @@ def test_the_vendors_tools_read_the_largest_block(tmp_path: Path) -> None:
     edit = replace(identity(kernel), max_threads=96)
     out = tmp_path / "out.cubin"
     out.write_bytes(cubin.with_kernel(kernel.name, edit).to_bytes())
-    dump = subprocess.run([tool("cuobjdump"), "-elf", out], capture_output=True, text=True)
+    found = tool("cuobjdump")
+    assert found is not None
+    dump = subprocess.run([found, "-elf", str(out)], capture_output=True, text=True, check=False)
     section = dump.stdout.split(f".nv.info.{kernel.name}\n")[-1]
     limit = section.partition("EIATTR_MAX_THREADS")[2]
     assert re.search(r"Value:\s*0x60 0x1 0x1", limit[:200])
