@@ -55,10 +55,9 @@ LEAST_REGISTERS = 24
 FRONTS = {
     "noremat": ("-Xcicc", "-disable-nvvm-remat"),
 }
-"""Options of nvcc by the name of the front. Of 14 such options measured on 40 kernels (H200, nvcc
-13.0) this one kept every output, byte for byte, and gains most where it gains (`euler_flux`: 1.20
-instead of 1.07 over the default). The front end's own scheduler gains more for some and changed the
-outputs of one kernel; options for unrolling those of five."""
+"""Options of nvcc by the name of the front. This one kept every output of the suite, byte for byte,
+and gains most where it gains (docs/results/suite-second.md). The front end's own scheduler changed
+the outputs of one kernel (the same page), so it is not used; nor are options for unrolling."""
 
 
 @dataclass(frozen=True)

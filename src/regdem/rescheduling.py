@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from regdem.binary import Cubin, Kernel
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import Annotation
-from regdem.errors import ProofError, UnsupportedError, UsageError
+from regdem.errors import UsageError
 from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.machine import cliff_table
 from regdem.predict.model import predict
@@ -132,16 +132,6 @@ def scheduled(
         assert isinstance(rewrite, Promotion)
         return new, replace(done, after=after, rewrite=rewrite, verdict=verdict, promotion=rewrite)
     return new, replace(done, after=after, rewrite=rewrite, verdict=verdict)
-
-
-def with_new_order(
-    cubin: Cubin, kernel: Kernel, request: Request, made: tuple[Cubin, Done]
-) -> tuple[Cubin, Done]:
-    """The same, or `made` as it is where no order is better or none is proved."""
-    try:
-        return scheduled(cubin, kernel, request, made)
-    except (UsageError, UnsupportedError, ProofError):
-        return made
 
 
 def composed(first: KernelEdit, second: KernelEdit) -> KernelEdit:
