@@ -61,6 +61,7 @@ class KernelChoice:
             "demoted": [],
             "rematerialised": [],
             "uniform": [],
+            "folded": [],
             "inserted_instructions": 0,
             "removed_instructions": 0,
         }

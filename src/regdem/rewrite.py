@@ -25,6 +25,7 @@ from regdem.transform.demoted import (
     DemoteOptions,
     Rewrite,
 )
+from regdem.transform.fold import Folded
 from regdem.transform.paper import ELIMINATE
 from regdem.transform.slots import SLOT_BYTES
 
@@ -77,8 +78,9 @@ class KernelRewrite:
             "demoted": [_value(d) for d in self.rewrite.demoted],
             "rematerialised": [_value(d) for d in self.rewrite.rematerialised],
             "uniform": [_value(d) for d in self.rewrite.uniform],
+            "folded": [_folded(f) for f in self.rewrite.folded],
             "inserted_instructions": self.rewrite.inserted_instructions,
-            "removed_instructions": 0,
+            "removed_instructions": self.rewrite.removed_instructions,
             "checks": dict(self.verdict.checks),
             "assumptions": list(self.verdict.assumptions),
         }
@@ -105,12 +107,24 @@ def _value(entry: Demoted) -> dict[str, Any]:
     return value
 
 
+def _folded(entry: Folded) -> dict[str, Any]:
+    return {
+        "register": f"R{entry.register}",
+        "web": entry.web,
+        "source": entry.source,
+        "uses": entry.uses,
+        "definition_removed": entry.is_gone,
+        "loop_depth": entry.loop_depth,
+    }
+
+
 @dataclass(frozen=True)
 class Request:
     """What to do to a kernel, as the command line has it.
 
     `threads`: the launch's block. `registers` or `blocks`: the target. `candidates`: the order
     (`transform/candidates.py`). `dynamic_shared_bytes`: of the launch, for the occupancy.
+    `fold`: instructions may name constants themselves instead of a register that holds them.
     `shared_opt_in`: the host lets the kernel have more than 48 KiB of shared memory, static and
     dynamic together (`cudaFuncAttributeMaxDynamicSharedMemorySize`).
     `reschedule`: instructions may get a new order (`rescheduling.py`).
@@ -126,6 +140,7 @@ class Request:
     candidates: str = "live-range"
     rematerialise: bool = True
     uniform: bool = True
+    fold: bool = True
     reschedule: bool = False
     local_slots: int = 0
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
@@ -237,6 +252,7 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
             rematerialise=rematerialise,
             local_slots=request.local_slots,
             uniform=request.uniform and rematerialise == request.rematerialise,
+            fold=request.fold and rematerialise == request.rematerialise,
             paper_passes=request.paper_passes,
         )
         return lambda: demote(kernel, options)

@@ -108,6 +108,7 @@ def demote(
     candidates: str = "live-range",
     rematerialise: bool = True,
     uniform: bool = True,
+    fold: bool = True,
 ) -> Rewritten:
     """Fewer registers per thread, proved: `registers`, or enough for `blocks` resident blocks.
 
@@ -124,6 +125,7 @@ def demote(
         candidates=candidates,
         rematerialise=rematerialise,
         uniform=uniform,
+        fold=fold,
     )
     return Rewritten(*demote_kernel(_cubin(kernel), kernel, request))
 

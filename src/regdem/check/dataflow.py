@@ -34,6 +34,7 @@ from regdem.check.expressions import RZ
 from regdem.check.findings import Finding
 from regdem.check.graph import closure_over_calls, solve
 from regdem.check.locals import data_reads
+from regdem.check.operands import Word, copied_constants
 from regdem.check.order import Commit
 from regdem.check.places import FILE_BASE, MEMORY_BASE, place_name
 from regdem.check.product import Product
@@ -65,7 +66,8 @@ class Programs:
     `private` maps LDL and STL of the original to the values they reach; `slots` maps LDS and STS
     of the rewritten program to the places they reach. Accesses in `located` have partners with an
     equal address, whatever its register. `commits` come behind instructions of the original
-    (`order.py`).
+    (`order.py`). `constants` are the values of words that operands name (`operands.py`); what the
+    instructions in `addresses` (of the original, of the rewritten program) move is none of them.
     """
 
     original: CodeView
@@ -75,6 +77,8 @@ class Programs:
     product: Product
     located: frozenset[int] = frozenset()
     commits: Mapping[int, Commit] = field(default_factory=dict[int, Commit])
+    constants: Mapping[Word, int] = field(default_factory=dict[Word, int])
+    addresses: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
 
 @dataclass
@@ -175,7 +179,8 @@ class DataflowCheck:
                 values |= 1 << word
         for commit in self.programs.commits.values():
             values &= ~commit.dead
-        states = solve(self.graph, self, State.entry(values)).at
+        entry = State.entry(values, self.programs.constants.values())
+        states = solve(self.graph, self, entry).at
         self._reporting = True
         for block in sorted(states):
             self.transfer(block, states[block])
@@ -419,7 +424,7 @@ class DataflowCheck:
             return [(value, ZERO) for value in view.writes[i]]
         source = copied_register(view.low[i], view.high[i])
         if source is None or len(view.writes[i]) != 1:
-            return []
+            return copied_constants(view, i, self.programs.constants, self.programs.addresses[0])
         return [(view.writes[i][0], ZERO if source == RZ else _names(view, i)[source])]
 
     def _rewritten_moves(self, j: int) -> list[tuple[int, int]]:
@@ -433,7 +438,7 @@ class DataflowCheck:
             return [(place, ZERO) for place in view.writes[j]]
         source = copied_place(view.low[j], view.high[j])
         if source is None or len(view.writes[j]) != 1:
-            return []
+            return copied_constants(view, j, self.programs.constants, self.programs.addresses[1])
         return [(view.writes[j][0], source)]
 
 

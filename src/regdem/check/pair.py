@@ -9,6 +9,7 @@ Everything is read from the bytes of the two kernels; no hint of who rewrote wha
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from regdem.check.hazards import hazard_findings
 from regdem.check.layout import NAMING_SIZE, WINDOW_START, LayoutInput, check_layout, shapes_of
 from regdem.check.locals import frame_words, further_words, key_at, located, private_words
 from regdem.check.matching import Text
+from regdem.check.operands import Unfolded, unfolded
 from regdem.check.places import FILE_BASE, MEMORY_BASE
 from regdem.check.product import Product, build_product
 from regdem.check.reorder import Reordered, in_order, reorder, seems_reordered
@@ -47,8 +49,18 @@ class Program:
     def __init__(self, kernel: Kernel, arch: str) -> None:
         self.kernel = kernel
         self.view: CodeView = view_of(kernel.name, kernel.code, arch)
+        self.code: CodeView = self.view
+        """As the bytes are; in `view`, operands may be in another form (`operands.py`)."""
         self.flow: StepFlow = flow_of(self.view, _tables(kernel))
         self.graph: Graph = build_graph(self.flow)
+
+    def seen_as(self, view: CodeView) -> Program:
+        """The same program in another form."""
+        if view is self.view:
+            return self
+        other = copy.copy(self)
+        other.view = view
+        return other
 
 
 _Returns = tuple[ReturnAddresses, ReturnAddresses]
@@ -205,7 +217,10 @@ def _check_dataflow(
     first: Program, second: Program, slots: SlotMap, returns: _Returns
 ) -> tuple[list[Finding], list[tuple[int, int]]]:
     """Findings, and the matched instructions. Any matching that is proved will do."""
-    texts = _texts(first, second, slots, returns)
+    addresses = (_addresses(first, returns[0]), _addresses(second, returns[1]))
+    folds = unfolded(first.view, second.view, addresses[0])
+    first, second = first.seen_as(folds.original), second.seen_as(folds.rewritten)
+    texts = _texts(first, second, slots, returns, folds, addresses)
     attempt = None
     if seems_reordered(texts.first, texts.second):
         attempt = _prove_reordered(first, second, returns, texts)
@@ -231,16 +246,33 @@ class _Texts:
     """Both programs as they are matched, and what was found out for it.
 
     `new` are the uniform registers that the rewritten program took into use, `located` the
-    original's accesses to the frame that have partners with an equal address.
+    original's accesses to the frame that have partners with an equal address. `folds` says which
+    operands are in another form, `addresses` which instructions of each have an immediate that is
+    an address.
     """
 
     first: Text
     second: Text
     new: frozenset[int]
     located: frozenset[int]
+    folds: Unfolded
+    addresses: tuple[frozenset[int], frozenset[int]]
 
 
-def _texts(first: Program, second: Program, slots: SlotMap, returns: _Returns) -> _Texts:
+def _addresses(program: Program, returns: ReturnAddresses) -> frozenset[int]:
+    """Instructions whose immediates stand for places in the code or for symbols."""
+    relocated = (relocation.offset // 16 for relocation in program.kernel.relocations)
+    return frozenset((*relocated, *returns.call_of))
+
+
+def _texts(
+    first: Program,
+    second: Program,
+    slots: SlotMap,
+    returns: _Returns,
+    folds: Unfolded,
+    addresses: tuple[frozenset[int], frozenset[int]],
+) -> _Texts:
     promoted = _promoted(first, second, slots)
     new = new_registers(first.view, second.view)
     places = located(*(frame_words(each.view, each.graph) for each in (first, second)))
@@ -253,12 +285,14 @@ def _texts(first: Program, second: Program, slots: SlotMap, returns: _Returns) -
         ),
         Text(
             second.view,
-            _keys(second, returns[1], slots.words, places[1], new),
+            _keys(second, returns[1], slots.words, places[1], new, folds.folded),
             _anchors_of_rewritten(second, returns[1], slots, new, local_may_go=bool(promoted)),
             {j: tuple(_slot_place(s) for s in words) for j, words in slots.words.items()},
         ),
         new,
         frozenset(places[0]),
+        folds,
+        addresses,
     )
 
 
@@ -330,9 +364,19 @@ def _prove_matched(
     findings += _check_uniform(order.view, second, product, texts.new, located)
     words = dict(texts.second.words)
     inserted = frozenset(j for i, j in product.steps if i < 0)
-    findings += uniform_findings(second.view, second.graph, words, texts.new, inserted)
+    findings += uniform_findings(second.code, second.graph, words, texts.new, inserted)
     private = {place[i]: reached for i, reached in texts.first.words.items()}
-    programs = Programs(order.view, second.view, private, words, product, located, order.commits)
+    programs = Programs(
+        order.view,
+        second.view,
+        private,
+        words,
+        product,
+        located,
+        order.commits,
+        texts.folds.numbers,
+        (frozenset(place[i] for i in texts.addresses[0]), texts.addresses[1]),
+    )
     findings += DataflowCheck(programs).findings()
     return findings, order.pairs_of_instructions()
 
@@ -390,6 +434,7 @@ def _keys(
     slots: dict[int, tuple[int, ...]],
     places: dict[int, int],
     new: frozenset[int] = frozenset(),
+    folded: frozenset[int] = frozenset(),
 ) -> list[Hashable]:
     keys: list[Hashable] = list(program.view.masked)
     for access, place in places.items():
@@ -399,7 +444,8 @@ def _keys(
     for access in slots:
         keys[access] = ("slot", access)
     for j in range(len(keys)) if new else ():
-        if keeps_in(program.view, j, new) or reads_new(program.view, j, new):
+        reads = j not in folded and reads_new(program.view, j, new)
+        if reads or keeps_in(program.view, j, new):
             keys[j] = ("uniform register", j)
     return keys
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 FILE_BASE = (0, 256, 320, 328)
 """First value number of each register file (GPR, UGPR, PRED, UPRED)."""
-PREDICATE_VERSIONS = (336, 511)
+PREDICATE_VERSIONS = (336, 447)
 """Value numbers (first, end) of predicates within reordered code (`order.py`)."""
+CONSTANTS = (447, 511)
+"""Value numbers (first, end) of constants that operands name (`operands.py`)."""
 MEMORY_BASE = 512
 """First value number of memory words: the original's local words, then the slots."""
 
@@ -19,6 +21,8 @@ def place_name(place: int) -> str:
     """A value number in words, for messages."""
     if place >= MEMORY_BASE:
         return f"memory word {place - MEMORY_BASE}"
+    if place >= CONSTANTS[0]:
+        return "zero" if place == CONSTANTS[1] else f"constant {place - CONSTANTS[0]}"
     if place >= FILE_BASE[3]:
         return f"UP{place - FILE_BASE[3]}"
     if place >= FILE_BASE[2]:

@@ -18,7 +18,7 @@ they would compute now; it lets an inserted copy of one of them be recognised (r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regdem.check.places import FILE_BASE, MEMORY_BASE, PREDICATE_VERSIONS
@@ -33,7 +33,7 @@ ALWAYS = -2
 """No guard."""
 
 ZERO = MEMORY_BASE - 1
-"""Value and place of the zero register: always held, never written."""
+"""Value and place of the zero register: always held, never written. So are those of constants."""
 
 _PREDICATES = ((1 << PREDICATE_VERSIONS[1]) - 1) & ~((1 << FILE_BASE[2]) - 1)
 
@@ -49,9 +49,10 @@ class State:
     available: int
 
     @staticmethod
-    def entry(values: int) -> State:
-        """Nothing is held; every value of the mask `values` is undefined."""
-        return State({ZERO: 1 << ZERO}, {}, values & ~(1 << ZERO), {}, 0)
+    def entry(values: int, constants: Collection[int] = ()) -> State:
+        """Nothing is held but constants; every other value of the mask `values` is undefined."""
+        known = {place: 1 << place for place in (ZERO, *constants)}
+        return State(known, {}, values & ~sum(known.values()), {}, 0)
 
     def copy(self) -> State:
         """A state that can be changed without changing this one."""

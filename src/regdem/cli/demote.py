@@ -51,6 +51,10 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
     help="Never keep a value that all threads share in a uniform register.",
 )  # fmt: skip
 @click.option(
+    "--no-fold", "fold", flag_value=False, default=True, type=bool,
+    help="Never let an instruction name a constant itself instead of a register that holds it.",
+)  # fmt: skip
+@click.option(
     "--local-slots", type=click.IntRange(0, 4096), default=0, metavar="N",
     help="Where shared memory holds no more: let N further 4-byte slots, the coldest, be in local "
     "memory.",
@@ -71,6 +75,7 @@ def command(
     paper_options: str | None,
     rematerialise: bool,
     uniform: bool,
+    fold: bool,
     local_slots: int,
     report: Output,
 ) -> int:
@@ -103,6 +108,7 @@ def command(
             candidates=candidates,
             rematerialise=rematerialise,
             uniform=uniform,
+            fold=fold,
             local_slots=local_slots,
             paper_passes=passes,
         )
@@ -150,6 +156,13 @@ def summary(done: KernelRewrite) -> str:
             moves = sum(d.loads + d.stores for d in rewrite.uniform)
             lines.append(
                 f"  in uniform registers   {len(rewrite.uniform):>7} values ({moves} instructions)"
+            )
+        if rewrite.folded:
+            uses = sum(f.uses for f in rewrite.folded)
+            gone = sum(f.is_gone for f in rewrite.folded)
+            lines.append(
+                f"  named by their users   {len(rewrite.folded):>7} values "
+                f"({uses} uses, {gone} definitions removed)"
             )
         lines.append(f"  inserted               {rewrite.inserted_instructions:>7} instructions")
     checks = ", ".join(f"{name} {result}" for name, result in done.verdict.checks.items())

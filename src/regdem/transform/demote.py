@@ -57,6 +57,7 @@ from regdem.transform.demoted import (
     program_of,
 )
 from regdem.transform.finish import estimated_cycles, finish
+from regdem.transform.fold import Folding, Folds, constant_folds, folding
 from regdem.transform.gaps import (
     Choice,
     Value,
@@ -209,7 +210,7 @@ def _cheaper(
     try:
         done = [_by_live_range(kernel, program, live, limit, options)]
     except UnsupportedError:
-        plain = replace(options, uniform=False, exposed_cost=0.0)
+        plain = replace(options, uniform=False, fold=False, exposed_cost=0.0)
         return _by_live_range(kernel, program, live, limit, plain)
     ways = [options]
     if len(program) <= _LONGEST_THRICE:
@@ -218,15 +219,26 @@ def _cheaper(
             done.append(_by_live_range(kernel, program, live, limit, way))
             ways.append(way)
     best = min(done, key=lambda rewrite: rewrite.cycles)
+    if best.folded:
+        way = replace(ways[done.index(best)], fold=False)
+        with suppress(UnsupportedError):
+            done.append(_by_live_range(kernel, program, live, limit, way))
+            ways.append(way)
+            best = _better(best, done[-1])
     if best.uniform and len(program) <= _LONGEST_TWICE:
         way = replace(ways[done.index(best)], uniform=False)
         try:
             other = _by_live_range(kernel, program, live, limit, way)
         except UnsupportedError:
             return best
-        enough = _CLEARLY if best.slots < other.slots else 1.0
-        return other if other.cycles < enough * best.cycles else best
+        return _better(best, other)
     return best
+
+
+def _better(best: Rewrite, other: Rewrite) -> Rewrite:
+    """The faster of two rewrites by estimate."""
+    enough = _CLEARLY if best.slots < other.slots else 1.0
+    return other if other.cycles < enough * best.cycles else best
 
 
 def _by_live_range(
@@ -238,6 +250,7 @@ def _by_live_range(
         ways = recomputable_from_inputs(program, live, found)
         ways |= recomputable(program, found, pairs=True)
     shared = _shared(program, found) if options.uniform else set[int]()
+    folds = constant_folds(program, found) if options.fold else Folds()
     ways = {web: i for web, i in ways.items() if web not in shared or not is_late(program, i)}
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
@@ -246,7 +259,7 @@ def _by_live_range(
     most = options.most_slots + further
     tried: list[str] = []
     target = limit - 1  # one holds the slots' address
-    for values in _value_sets(program, found, ways, shared):
+    for values in _value_sets(program, found, ways, shared, folds):
         shortage = Shortage(len(program), limit)
         for _ in range(_ROUNDS):
             crowd = pressure + shortage.lost
@@ -277,7 +290,8 @@ def _by_live_range(
             free = target - crowd + evicted
             room = shortage.room(free)
             assert slots is not None
-            spilled = _spill(kernel, program, live, chosen, slots, room, options)
+            edit = folding(program, found, folds, [(c.value.webs, c.value.folded) for c in chosen])
+            spilled = _spill(kernel, program, live, chosen, slots, room, options, edit)
             if spilled.slots > most:
                 tried.append(f"{spilled.slots} slots needed, {most} fit")
                 if not shortage.lost.any() or shortage.is_even:
@@ -307,12 +321,14 @@ def _shared(program: Program, found: Webs) -> set[int]:
 
 
 def _value_sets(
-    program: Program, found: Webs, ways: dict[int, int], shared: set[int]
+    program: Program, found: Webs, ways: dict[int, int], shared: set[int], folds: Folds
 ) -> Iterator[list[Value]]:
     """What may leave, best first: 64-bit values as one, halves alone, with loads under way."""
     for early in (False, True):
         for pairs in (True, False):
-            values = values_of(program, found, ways, pairs=pairs, uniform=shared)
+            values = values_of(
+                program, found, ways, pairs=pairs, uniform=shared, folded=folds.uses_of
+            )
             if early:
                 values += [replace(v, early=True) for v in values if v.takes_slot]
             yield values
@@ -350,6 +366,7 @@ def _spill(
     shared: tuple[dict[int, int], int],
     room: list[int] | None,
     options: DemoteOptions,
+    folded: Folding,
 ) -> Spilled:
     slot_of, slots = shared
     free = iter(free_uniform_registers(program))
@@ -366,7 +383,7 @@ def _spill(
         )
         for choice in chosen
     ]
-    return _insert(kernel, program, live, items, slots, room, options)
+    return _insert(kernel, program, live, items, slots, room, options, folded=folded)
 
 
 def _heat(program: Program, items: Sequence[_Item], slots: int) -> list[float]:
@@ -390,12 +407,14 @@ def _insert(
     room: list[int] | None,
     options: DemoteOptions,
     idle: list[int] | None = None,
+    folded: Folding | None = None,
 ) -> Spilled:
     """Inserts the loads and stores of all values.
 
     `room`: registers free at each instruction, for loads to stand earlier and stores later; None:
-    they don't.
+    they don't. `folded`: uses that name their operands themselves.
     """
+    folded = folded or Folding()
     before: dict[int, list[Word]] = {}
     after: dict[int, list[Word]] = {}
     where: SlotLayout | None = None
@@ -431,6 +450,8 @@ def _insert(
             hoist(program, item.access, placement, room)
     for item, placement in placed:
         value = item.access
+        if not value.reads:
+            continue
         if item.definition is not None:
             copy = copy_of(program, item.definition)
             loads, stores = insertions(program, placement, copy, None, before, after)
@@ -464,7 +485,11 @@ def _insert(
         again = _begins_with_slots(kernel, program)
         words = prologue(address, scratch, where, again=again)
         before[0] = words + before.get(0, [])
-    result.edited = apply(program, before=before, after=after)
+    result.edited = apply(
+        program, before=before, after=after, replace=folded.replace, delete=folded.delete
+    )
+    result.folded.extend(folded.values)
+    result.removed = len(folded.delete)
     return result
 
 

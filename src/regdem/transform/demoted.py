@@ -9,6 +9,7 @@ from regdem.binary.kernel import Kernel
 from regdem.isa.decode import decode
 from regdem.program.edit import Edited
 from regdem.program.program import Program, build
+from regdem.transform.fold import Folded
 from regdem.transform.gaps import EXPOSED_COST
 from regdem.transform.paper import ELIMINATE
 from regdem.transform.slots import SlotLayout
@@ -24,7 +25,8 @@ class DemoteOptions:
 
     `registers`: registers per thread to reach. `threads`: threads per block of the launch.
     `most_slots`: slots per thread that fit at the target occupancy. `uniform`: values that a block
-    shares may go to uniform registers. `exposed_cost`: of a load whose latency nothing covers
+    shares may go to uniform registers. `fold`: users may name constants themselves
+    (`transform/fold.py`). `exposed_cost`: of a load whose latency nothing covers
     (`transform/gaps.py`). `local_slots`: further slots, in a longer stack frame
     (`transform/overflow.py`). `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
@@ -35,6 +37,7 @@ class DemoteOptions:
     order: str = "live-range"
     rematerialise: bool = True
     uniform: bool = True
+    fold: bool = True
     exposed_cost: float = EXPOSED_COST
     local_slots: int = 0
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
@@ -73,6 +76,9 @@ class Rewrite:
     """Values kept in uniform registers."""
     cycles: float = 0.0
     """Estimated cycles of one warp among others, with loops, to compare rewrites of one kernel."""
+    folded: tuple[Folded, ...] = ()
+    """Values that their users name themselves."""
+    removed_instructions: int = 0
 
 
 @dataclass
@@ -87,6 +93,8 @@ class Spilled:
     demoted: list[Demoted] = field(default_factory=lambda: list[Demoted]())
     rematerialised: list[Demoted] = field(default_factory=lambda: list[Demoted]())
     uniform: list[Demoted] = field(default_factory=lambda: list[Demoted]())
+    folded: list[Folded] = field(default_factory=lambda: list[Folded]())
+    removed: int = 0
 
 
 def program_of(kernel: Kernel) -> Program:

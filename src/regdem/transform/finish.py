@@ -73,7 +73,7 @@ def finish(
     return Rewrite(
         edit, registers, shared, spilled.slots, tuple(spilled.demoted),
         tuple(spilled.rematerialised), count, method, tuple(spilled.uniform),
-        cycles,
+        cycles, tuple(spilled.folded), spilled.removed,
     )  # fmt: skip
 
 

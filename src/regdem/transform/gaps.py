@@ -63,7 +63,8 @@ class Value:
     """What moves as one: a web, or the webs of both halves of a 64-bit value.
 
     `definition`: the instruction to repeat instead of loading, or None. `uniform`: without one, it
-    goes to uniform registers instead of a slot. `early`: see `transform/spill.py`.
+    goes to uniform registers instead of a slot. `early`: see `transform/spill.py`. `folded`: uses
+    that need no register once it leaves (`transform/fold.py`).
     """
 
     webs: tuple[Web, ...]
@@ -71,6 +72,7 @@ class Value:
     definition: int | None
     early: bool = False
     uniform: bool = False
+    folded: frozenset[int] = frozenset()
 
     @property
     def words(self) -> int:
@@ -95,7 +97,7 @@ class Value:
         first = self.webs[0]
         return Access(
             first.register,
-            frozenset(first.reads),
+            frozenset(first.reads) - self.folded,
             frozenset(first.writes),
             frozenset(self.occupied.nonzero()[0].tolist()),
             words=self.words,
@@ -128,10 +130,12 @@ def values_of(
     *,
     pairs: bool = True,
     uniform: Collection[int] = (),
+    folded: Callable[[Web], frozenset[int]] = lambda web: frozenset(),
 ) -> list[Value]:
     """The values that may leave: webs, joined to pairs where both halves go together.
 
-    `uniform`: the webs that may go to uniform registers.
+    `uniform`: the webs that may go to uniform registers. `folded`: the uses of a web that then need
+    no register.
     """
     n = len(program)
     pair_of = _pairs(webs) if pairs else {}
@@ -146,13 +150,18 @@ def values_of(
         if partner is None:
             alone = low is not None and words_of(program, low) == 1
             shared = web.index in uniform
-            result.append(Value((web,), occupied, low if alone else None, uniform=shared))
+            again = low if alone else None
+            named = folded(web) if shared or again is not None else frozenset[int]()
+            result.append(Value((web,), occupied, again, uniform=shared, folded=named))
             continue
         done.add(partner.index)
         both = occupied | occupied_instructions(partner, n)
         together = low is not None and low == recomputable.get(partner.index)
         shared = web.index in uniform and partner.index in uniform
-        result.append(Value((web, partner), both, low if together else None, uniform=shared))
+        again = low if together else None
+        free = shared or again is not None
+        named = folded(web) & folded(partner) if free else frozenset[int]()
+        result.append(Value((web, partner), both, again, uniform=shared, folded=named))
     return result
 
 
