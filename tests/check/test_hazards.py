@@ -81,6 +81,9 @@ ADD = (0x000000014A167810, 0x000FCA0007FFE0FF)  # IADD3 R22, R74, 0x1, RZ
 ADD_ABOVE = (0x000000014B167810, 0x000FCA0007FFE0FF)  # IADD3 R22, R75, 0x1, RZ
 UNIFORM = (0x0000000108047890, 0x000FC0000FFFE03F)  # UIADD3 UR4, UR8, 0x1, URZ
 UNIFORM_LOAD = (0x0000900000087AB9, 0x000FCA0000000800)  # ULDC UR8, c[0x0][0x240]
+UNIFORM_MOVE = (0x0000000800047C82, 0x000FC00008000000)  # UMOV UR4, UR8
+BARRIER = (0x0000000000007B1D, 0x000FC00000010000)  # BAR.SYNC.DEFER_BLOCKING 0x0
+LOAD = (0x001000008E447984, 0x000F620000000C00)  # LDS.128 R68, [R142+0x1000]
 EXIT = (0x000000000000794D, 0x000FEA0003800000)
 
 
@@ -104,13 +107,16 @@ def kinds(producer: tuple[int, int], stall: int, consumer: tuple[int, int]) -> l
         (WIDE, ADD, 3, "raw"),
         (WIDE, ADD_ABOVE, 5, "raw"),
         (UNIFORM, UNIFORM_LOAD, 3, "war"),
+        (UNIFORM_MOVE, UNIFORM_LOAD, 1, "war"),
+        (BARRIER, LOAD, 6, "sync"),
+        (BARRIER, ADD, 1, "sync"),
     ],
 )
 def test_distances_that_the_operands_field_does_not_tell(
     producer: tuple[int, int], consumer: tuple[int, int], least: int, kind: str
 ) -> None:
-    """Second and third sources, halves of sources and of results, uniform operands: each was once
-    taken to be ready, or read, too early, and a new order gave wrong results on an H200."""
+    """Second and third sources, halves of sources and of results, uniform operands, barriers: each
+    was once taken to be ready, read or over too early, and a new order was wrong on an H200."""
     for stall in range(1, 7):
         assert kinds(producer, stall, consumer) == ([kind] if stall < least else [])
 

@@ -13,6 +13,7 @@ Model of one warp of sm_70 and later, as far as correctness goes:
   waits until at most k are outstanding;
 - instructions of one *order group* deliver results in order, and those of one *read group* read
   their operands in order, so a wait for a later one covers earlier ones; ptxas relies on both;
+- what touches memory behind a barrier must leave it time to take effect (`SYNC_CYCLES`);
 - the scoreboard is raised late: an instruction that waits for it must come at least
   `SCOREBOARD_DELAY_CYCLES` behind the one that sets it.
 
@@ -35,14 +36,14 @@ from regdem.check.scoreboards import (
     covered_by,
 )
 from regdem.check.view import CodeView
-from regdem.machine.latency import OF_HIGH_HALF
+from regdem.machine.latency import OF_HIGH_HALF, SYNC
 
 SCOREBOARD_DELAY_CYCLES = 2
 """Measured on H200: at 1 a wait may miss the scoreboard; ptxas never goes below 2."""
 LONGEST_FIXED_CYCLES = 48
 """No fixed-latency result takes longer; older ones are forgotten."""
-_UNIFORM_READ_CYCLES = 4
-"""Behind which every operand of a uniform instruction is read; less than a branch takes."""
+_UNIFORM_READ_CYCLES = 6
+"""Behind which every uniform operand is read; about what a branch takes."""
 _MANY = 63
 _PREDICATES = ((1 << (FILE_BASE[3] + 8)) - 1) & ~((1 << FILE_BASE[2]) - 1)
 
@@ -65,6 +66,7 @@ class Outstanding:
 class InFlight:
     """Ages are issue times relative to now, as numbers <= 0.
 
+    `synced` are the synchronisations that may not have taken effect.
     `regarded` are the guarded instructions in flight whose guard was overwritten since: they may
     no longer be told apart from instructions under the opposite guard.
     """
@@ -72,6 +74,7 @@ class InFlight:
     fixed: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     variable: dict[int, Outstanding] = field(default_factory=dict[int, Outstanding])
     set_at: dict[int, int] = field(default_factory=dict[int, int])
+    synced: dict[int, int] = field(default_factory=dict[int, int])
     regarded: frozenset[int] = frozenset()
 
 
@@ -85,8 +88,10 @@ class Timing:
     predicates and uniform registers are read at issue. `operands[i]` are (mask of places, role
     word) of every operand read, the guard included.
     `late_half[i]` is the high half of the result of IMAD.WIDE, which comes later than the low one;
-    `uniform_reads[i]` the uniform registers that an instruction of the uniform datapath reads,
-    not at issue but shortly after.
+    `uniform_reads[i]` the uniform registers that an instruction reads not at issue but shortly
+    after.
+    `sync[i]`: cycles that a synchronisation takes to take effect, else 0; `minds_sync[i]`: whether
+    an instruction must not come sooner behind one.
     `depbar[i]` is (scoreboard, count) of a DEPBAR.LE, else None.
     """
 
@@ -103,6 +108,8 @@ class Timing:
     depbar: list[tuple[int, int] | None]
     late_half: list[int]
     uniform_reads: list[int]
+    sync: list[int]
+    minds_sync: list[bool]
 
 
 class Observer(Protocol):
@@ -169,7 +176,8 @@ class Pipeline:
                 )
             )
         regarded = state.regarded | other.regarded
-        met = InFlight(fixed, variable, _latest(state.set_at, other.set_at), regarded)
+        set_at, synced = _latest(state.set_at, other.set_at), _latest(state.synced, other.synced)
+        met = InFlight(fixed, variable, set_at, synced, regarded)
         return met, met != state
 
     def after_call(self, block: int, before: InFlight, returned: InFlight) -> InFlight:
@@ -179,6 +187,7 @@ class Pipeline:
             {i: e for i, e in returned.fixed.items() if made >> i & 1 or i in before.fixed},
             {i: e for i, e in returned.variable.items() if made >> i & 1 or i in before.variable},
             returned.set_at,
+            returned.synced,
             returned.regarded | before.regarded,
         )
 
@@ -190,6 +199,7 @@ class Pipeline:
         fixed = dict(state.fixed)
         variable = {i: Outstanding(**vars(e)) for i, e in state.variable.items()}
         set_at = dict(state.set_at)
+        synced = dict(state.synced)
         regarded = set(state.regarded)
         recent: dict[int, int] = {}  # uniform readers that may not have read yet
         for i in range(self.graph.start[block], self.graph.end[block]):
@@ -209,6 +219,9 @@ class Pipeline:
                 for reader, time in recent.items():
                     if timing.uniform_reads[reader] & writes:
                         observer.fixed("WAR", reader, i, "", now - time)
+                for barrier, time in synced.items():
+                    if timing.minds_sync[i] and now - time < timing.sync[barrier]:
+                        observer.fixed(SYNC, barrier, i, "", now - time)
             recent = {r: t for r, t in recent.items() if now - t < _UNIFORM_READ_CYCLES}
             if timing.uniform_reads[i]:
                 recent[i] = now
@@ -219,6 +232,8 @@ class Pipeline:
                         if self.view.guard[p] >= 0 and writes >> self.view.guard[p] & 1:
                             regarded.add(p)
             regarded.discard(i)
+            if timing.sync[i]:
+                synced[i] = now
             if timing.group[i] < 0:
                 if writes:
                     fixed[i] = (now, writes)
@@ -238,6 +253,7 @@ class Pipeline:
             },
             variable,
             {s: t - now for s, t in set_at.items() if now - t < SCOREBOARD_DELAY_CYCLES},
+            {s: t - now for s, t in synced.items() if now - t < timing.sync[s]},
             frozenset(regarded & (fixed.keys() | variable.keys())),
         )
 

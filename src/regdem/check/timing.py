@@ -12,7 +12,13 @@ from regdem.check.pipeline import Timing
 from regdem.check.view import CodeView
 from regdem.isa.decoded import NO_SCOREBOARD, RegisterFile
 from regdem.isa.table import table_for
-from regdem.machine.latency import WIDE_MULTIPLY, roles_of
+from regdem.machine.latency import (
+    WIDE_MULTIPLY,
+    minds_sync,
+    reads_uniform_late,
+    roles_of,
+    sync_cycles,
+)
 
 _DEPBAR_LE = 0x91A
 GUARD = "guard"
@@ -85,6 +91,8 @@ def timing_of(view: CodeView) -> Timing:
         depbar=[_depbar(low) for low in view.low],
         late_half=[_high_half(view, i) for i in range(len(view))],
         uniform_reads=[_uniform_reads(view, i) for i in range(len(view))],
+        sync=[sync_cycles(name) for name in view.name],
+        minds_sync=[minds_sync(name.partition(":")[0]) for name in view.timing_name],
     )
 
 
@@ -97,8 +105,8 @@ def _high_half(view: CodeView, i: int) -> int:
 
 
 def _uniform_reads(view: CodeView, i: int) -> int:
-    """Uniform registers that an instruction of the uniform datapath reads, as a mask."""
-    if not view.timing_name[i].startswith("uniform:"):
+    """Uniform registers that an instruction reads after issue, as a mask."""
+    if not reads_uniform_late(view.timing_name[i]):
         return 0
     rows = [row for row in view.rows[i] if row.reads and row.file == RegisterFile.UGPR]
     return sum(((1 << row.width) - 1) << row.first for row in rows)

@@ -32,7 +32,7 @@ from regdem.analysis.bits import FILE_MASK, def_masks, members, use_masks
 from regdem.errors import UnsupportedError
 from regdem.isa.control import MAX_STALL, SCOREBOARDS, get_control, set_control
 from regdem.isa.decoded import RegisterFile
-from regdem.machine.latency import latency_table
+from regdem.machine.latency import latency_table, minds_sync, sync_cycles
 from regdem.program.edit import Word
 from regdem.program.program import Program
 from regdem.transform.scoreboards import Event, assign
@@ -81,6 +81,7 @@ class _State:
     pending: int = 0  # events, a bit each
     inserted: int = 0  # registers last written by an inserted instruction
     cs2r: int = 0  # registers last written by CS2R, whatever path led here
+    quiet: int = 0  # cycles for which a synchronisation keeps new accesses to memory back
     ready: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     busy_reads: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     storable: dict[int, int] = field(default_factory=lambda: dict[int, int]())
@@ -88,12 +89,13 @@ class _State:
 
     def copy(self) -> _State:
         return _State(
-            self.pending, self.inserted, self.cs2r, dict(self.ready), dict(self.busy_reads),
-            dict(self.storable), dict(self.landing),
+            self.pending, self.inserted, self.cs2r, self.quiet, dict(self.ready),
+            dict(self.busy_reads), dict(self.storable), dict(self.landing),
         )  # fmt: skip
 
     def pass_cycles(self, cycles: int) -> None:
         """Time goes by."""
+        self.quiet = max(0, self.quiet - cycles)
         self.ready = {r: t - cycles for r, t in self.ready.items() if t > cycles}
         self.busy_reads = {r: t - cycles for r, t in self.busy_reads.items() if t > cycles}
         self.storable = {r: t - cycles for r, t in self.storable.items() if t > cycles}
@@ -105,7 +107,9 @@ class _State:
             (other.pending & ~self.pending)
             | (other.inserted & ~self.inserted)
             | (self.cs2r & ~other.cs2r)
+            or other.quiet > self.quiet
         )
+        self.quiet = max(self.quiet, other.quiet)
         self.cs2r &= other.cs2r
         self.pending |= other.pending
         self.inserted |= other.inserted
@@ -160,6 +164,7 @@ class _Repair:
         forms = code.table.forms
         self.name = [forms[f].name for f in code.form_indices]
         self.latency = [forms[f].latency for f in code.form_indices]
+        self.sync = [sync_cycles(name) for name in self.name]
         arrival = latency_table(code.table.arch).arrival
         # When results land, for the order of two writes; least where the time is not fixed.
         self.lands = [
@@ -329,6 +334,7 @@ class _Repair:
             if self.multi_pass[i]:
                 for r in members(self.uses[i]):
                     state.busy_reads[r] = _MULTI_PASS_READ_CYCLES
+        state.quiet = max(state.quiet, self.sync[i])
         if self.name[i] == "CS2R":
             state.cs2r |= self.defs[i]
         else:
@@ -363,7 +369,7 @@ class _Repair:
                 else:
                     assert arrival is not None
                     self._wait(i, arrival)
-        late_cycles = 0
+        late_cycles = state.quiet if self.inserted[i] and minds_sync(self.latency[i]) else 0
         landing = state.landing
         is_store = self.inserted[i] and self.name[i] == "STS"
         for r, t in state.ready.items():

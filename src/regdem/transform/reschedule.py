@@ -113,13 +113,23 @@ def reschedule(kernel: Kernel, options: RescheduleOptions) -> Rescheduling:
     Raises `UsageError` (`nothing_to_do`) where no order is better, `UnsupportedError` where the
     kernel can't be rewritten.
     """
+    return rescheduled(kernel, plan_of(kernel, options))
+
+
+def plan_of(kernel: Kernel, options: RescheduleOptions, kind: type[Plan] | None = None) -> Plan:
+    """What may be ordered anew in `kernel`; `kind`: a `Plan` that chooses orders another way."""
     _refuse(kernel)
     program = program_of(kernel)
     found = webs(program, liveness(program, follow_guards=True))
     slots = {
         a.offset // INSTRUCTION_BYTES for a in kernel.annotations if a.kind == SPILL_ANNOTATION
     }
-    plan = _Plan(Timeline(program, found), found, options, slots)
+    return (kind or Plan)(Timeline(program, found), found, options, slots)
+
+
+def rescheduled(kernel: Kernel, plan: Plan) -> Rescheduling:
+    """`kernel` in the order that `plan` chooses; raises as `reschedule` does."""
+    program, found, options = plan.timeline.program, plan.webs, plan.options
     limit = options.registers - RESERVED_REGISTERS
     before = block_cycles(program, plan.timeline.late_cycles)
     for _ in range(_ROUNDS):
@@ -180,7 +190,7 @@ def _refuse(kernel: Kernel) -> None:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """A segment with what is needed to order it."""
 
     segment: Segment
@@ -190,11 +200,11 @@ class _Piece:
     peak: int
 
 
-_Chosen = dict[Segment, list[int]]
+Chosen = dict[Segment, list[int]]
 """The new order of each segment that gets one, as places of its old one."""
 
 
-class _Plan:
+class Plan:
     """What is to be ordered anew, for one kernel, and what has turned out not to do."""
 
     def __init__(
@@ -207,41 +217,41 @@ class _Plan:
         self.depth = loop_depth(program)
         self._cost = [timeline.cost(b.index, range(b.start, b.end)) for b in program.blocks]
         self._at = _live_counts(found, len(program))
-        self._pieces: dict[int, list[_Piece]] = {}
+        self.pieces: dict[int, list[Piece]] = {}
         self._less: dict[Segment, int] = {}
-        self._known: dict[tuple[int, int], _Chosen] = {}
+        self._known: dict[tuple[int, int], Chosen] = {}
         counted = _counted(program)
         for segment in segments(program, keep=return_addresses(program)):
             if not _touches(program, segment, counted):
-                self._pieces.setdefault(segment.block, []).append(self._piece(segment, slots))
+                self.pieces.setdefault(segment.block, []).append(self._piece(segment, slots))
 
-    def _piece(self, segment: Segment, slots: Collection[int]) -> _Piece:
+    def _piece(self, segment: Segment, slots: Collection[int]) -> Piece:
         timeline = self.timeline
         values = values_of(timeline, self.webs, segment, int(self._at[2 * segment.start]))
         multi_pass = timeline.multi_pass[segment.start : segment.end]
-        return _Piece(
+        return Piece(
             segment, dependences(timeline, segment, slots), values, multi_pass,
             peak_of(values, multi_pass, range(segment.end - segment.start)),
         )  # fmt: skip
 
-    def chosen(self, limit: int) -> _Chosen:
+    def chosen(self, limit: int) -> Chosen:
         """The segments to be ordered anew within `limit` live values, with their orders."""
-        result: _Chosen = {}
-        for b in self._pieces:
+        result: Chosen = {}
+        for b in self.pieces:
             known = self._known.get((b, limit))
             if known is None:
                 known = self._known[b, limit] = self._of_block(b, limit)
             result.update(known)
         return result
 
-    def order(self, chosen: _Chosen) -> list[int]:
+    def order(self, chosen: Chosen) -> list[int]:
         """The instructions of the whole program in the new order."""
         result = list(range(len(self.timeline.program)))
         for segment, places in chosen.items():
             result[segment.start : segment.end] = [segment.start + k for k in places]
         return result
 
-    def tighten(self, chosen: _Chosen, points: Sequence[int]) -> None:
+    def tighten(self, chosen: Chosen, points: Sequence[int]) -> None:
         """Registers run out for a group with these points: fewer for the segments it crosses."""
         held = 0
         for mine in points:
@@ -252,7 +262,7 @@ class _Plan:
                 self._less[segment] = self._less.get(segment, 0) + _STEP
                 self._forget(segment.block)
 
-    def give_up(self, chosen: _Chosen, block: int | None) -> None:
+    def give_up(self, chosen: Chosen, block: int | None) -> None:
         """The segments of a block stay as they are (None: all do)."""
         for segment in chosen:
             if block is None or segment.block == block:
@@ -273,12 +283,12 @@ class _Plan:
         gained = before - after
         return gained >= min(self.options.least_cycles, self.options.least_gain * before) / 2
 
-    def _of_block(self, b: int, limit: int) -> _Chosen:
+    def _of_block(self, b: int, limit: int) -> Chosen:
         block = self.timeline.program.blocks[b]
         order = list(range(block.start, block.end))
         cost = self._cost[b]
-        result: _Chosen = {}
-        for piece in self._pieces[b]:
+        result: Chosen = {}
+        for piece in self.pieces[b]:
             less = self._less.get(piece.segment, 0)
             if less > _MOST_LESS:
                 continue
@@ -288,14 +298,14 @@ class _Plan:
                 result[piece.segment], order, cost = found
         return result
 
-    def _put(self, start: int, order: list[int], piece: _Piece, places: list[int]) -> list[int]:
+    def _put(self, start: int, order: list[int], piece: Piece, places: list[int]) -> list[int]:
         """The block's order with this segment's places in another one."""
         segment = piece.segment
         low, high = segment.start - start, segment.end - start
         return [*order[:low], *(segment.start + k for k in places), *order[high:]]
 
     def _faster(
-        self, start: int, order: list[int], piece: _Piece, limit: int, cost: int
+        self, start: int, order: list[int], piece: Piece, limit: int, cost: int
     ) -> tuple[list[int], list[int], int] | None:
         """(places, the block's order, its cost) of the fastest way, if it is worth it."""
         b = piece.segment.block
@@ -308,13 +318,15 @@ class _Plan:
         best: tuple[list[int], list[int], int] | None = None
         for places in self._tries(piece, order[: piece.segment.start - start], limit):
             new = self._put(start, order, piece, places)
+            if self.timeline.clock(b, late=False).ready(new[0]) > 0:
+                continue  # nothing in the block could hold it back
             there = self.timeline.cost(b, new)
             if there < (cost if best is None else best[2]):
                 best = (places, new, there)
         return None if best is None or cost - best[2] < needed else best
 
     def _fewer(
-        self, start: int, order: list[int], piece: _Piece, limit: int, cost: int
+        self, start: int, order: list[int], piece: Piece, limit: int, cost: int
     ) -> tuple[list[int], list[int], int] | None:
         """The same of the way with the fewest registers at the peak, down to `limit`."""
         if piece.peak <= limit:
@@ -337,7 +349,7 @@ class _Plan:
             busy[pipe] = busy.get(pipe, 0) + cycles
         return max(len(order), *busy.values()) if order else 0
 
-    def _task(self, piece: _Piece, prefix: Sequence[int]) -> Task:
+    def _task(self, piece: Piece, prefix: Sequence[int]) -> Task:
         timeline, segment = self.timeline, piece.segment
         clock = timeline.clock(segment.block, late=True)
         for i in prefix:
@@ -365,7 +377,7 @@ class _Plan:
         away = [rest + uses[key] for key in timeline.writes[i] if key in uses]
         return max(0, timeline.late_cycles[i] - min(away)) if away else 0
 
-    def _tries(self, piece: _Piece, prefix: Sequence[int], limit: int) -> Iterable[list[int]]:
+    def _tries(self, piece: Piece, prefix: Sequence[int], limit: int) -> Iterable[list[int]]:
         task = self._task(piece, prefix)
         paths = task.paths()
         limit = max(limit, piece.peak)
@@ -384,7 +396,7 @@ class _Plan:
             yield places
 
     def _shallow_tries(
-        self, piece: _Piece, prefix: Sequence[int], limit: int
+        self, piece: Piece, prefix: Sequence[int], limit: int
     ) -> Iterable[list[int]]:
         task = self._task(piece, prefix)
         yield shallow(task)
@@ -438,7 +450,7 @@ def _touches(program: Program, segment: Segment, boards: int) -> bool:
     )
 
 
-def _best_words(plan: _Plan, chosen: _Chosen, colouring: Colouring) -> tuple[list[Word], list[int]]:
+def _best_words(plan: Plan, chosen: Chosen, colouring: Colouring) -> tuple[list[Word], list[int]]:
     """The words, and the cycles of each block.
 
     Where nothing moves, ptxas's scoreboards may do better or worse than new ones: a block keeps
@@ -462,7 +474,7 @@ def _best_words(plan: _Plan, chosen: _Chosen, colouring: Colouring) -> tuple[lis
 
 
 def _words(
-    plan: _Plan, chosen: _Chosen, colouring: Colouring, keeping: Collection[int]
+    plan: Plan, chosen: Chosen, colouring: Colouring, keeping: Collection[int]
 ) -> list[Word]:
     """The words in their new order, with registers, stalls, waits and scoreboards.
 
@@ -507,8 +519,8 @@ def _words(
 
 def _finished(
     kernel: Kernel,
-    plan: _Plan,
-    chosen: _Chosen,
+    plan: Plan,
+    chosen: Chosen,
     colouring: Colouring,
     words: Sequence[Word],
     before: Sequence[int],
@@ -565,4 +577,7 @@ def _register_map(found: Webs, colouring: Colouring) -> dict[int, int]:
     return {r: next(iter(s)) for r, s in new.items() if len(s) == 1}
 
 
-__all__ = ["Reordered", "RescheduleOptions", "Rescheduling", "reschedule"]
+__all__ = [
+    "Chosen", "Piece", "Plan", "Reordered", "RescheduleOptions", "Rescheduling", "plan_of",
+    "reschedule", "rescheduled",
+]  # fmt: skip

@@ -6,7 +6,8 @@ on is as far from the end as it was, or as far as any reader could ask for; what
 the block began and is not touched in it has as many cycles to arrive in as before.
 
 Instructions that keep their place keep at least their stall. A stall count ends at 15: a longer
-distance is spread over the instructions before; where there are none, `UnsupportedError` says so.
+distance is spread over the instructions before; where there are none, as before the first of a
+block, `UnsupportedError` says so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Collection, Sequence
 
 from regdem.errors import UnsupportedError
 from regdem.isa.control import MAX_STALL
-from regdem.isa.decoded import RegisterFile, Role
+from regdem.isa.decoded import INSTRUCTION_BYTES, RegisterFile, Role
 from regdem.transform.timeline import Timeline
 
 _ROUNDS = 12
@@ -113,6 +114,8 @@ def _of_block(timeline: Timeline, b: int, order: Sequence[int], free: Sequence[b
         if n and not free[order[-1]]:
             end = max(end, times[-1] + timeline.stall[order[-1]])
         times.append(end)
+        if n and times[0] > 0:
+            raise _not_ready(timeline, order[0])  # no stall of this block comes before it
         wide = [k for k in range(n) if times[k + 1] - times[k] > MAX_STALL]
         if not wide:
             return [times[k + 1] - times[k] for k in range(n)]
@@ -123,11 +126,15 @@ def _of_block(timeline: Timeline, b: int, order: Sequence[int], free: Sequence[b
                 if times[j] >= later:
                     break
                 least[j] = max(least[j], later)
-    raise UnsupportedError(
+    raise _not_ready(timeline, order[0])
+
+
+def _not_ready(timeline: Timeline, i: int) -> UnsupportedError:
+    return UnsupportedError(
         "a result is not ready in time and no stall can cover it",
         code="latency",
         kernel=timeline.program.name,
-        offset=16 * order[0],
+        offset=INSTRUCTION_BYTES * i,
     )
 
 

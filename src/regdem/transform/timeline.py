@@ -26,7 +26,15 @@ from regdem.analysis.bits import FILE_BASE, FILE_MASK, def_masks, members, use_m
 from regdem.analysis.forms import forms_of
 from regdem.analysis.webs import Webs
 from regdem.isa.decoded import NO_SCOREBOARD, RegisterFile, Role
-from regdem.machine.latency import OF_HIGH_HALF, WIDE_MULTIPLY, latency_table, roles_of
+from regdem.machine.latency import (
+    OF_HIGH_HALF,
+    WIDE_MULTIPLY,
+    latency_table,
+    minds_sync,
+    reads_uniform_late,
+    roles_of,
+    sync_cycles,
+)
 from regdem.program.program import Program
 from regdem.transform.hazards import FIXED_LATENCY_CYCLES, LATENCY_CYCLES, READ_CYCLES
 
@@ -46,6 +54,8 @@ _LEAST_BOUND_CYCLES = 14
 _HORIZON_CYCLES = 600
 _GUARD_BIT = 12
 _OTHER_FILES = ~FILE_MASK[RegisterFile.GPR]
+_SYNC = -1_000_000
+"""The value that stands for a synchronisation's effect."""
 
 
 @dataclass
@@ -72,7 +82,9 @@ class Clock:
         self._late = late
         self._writers: dict[int, list[tuple[int, int]]] = {}
         self._readers: dict[int, int] = {}
+        self._uniform_readers: dict[int, tuple[int, int]] = {}
         self._free: dict[str, int] = {}
+        self._synced = 0
         self.now = 0
 
     def ready(self, i: int) -> int:
@@ -80,6 +92,9 @@ class Clock:
         timeline, late = self._timeline, self._late
         variable = timeline.variable
         at = 0
+        if timeline.minds_sync[i]:
+            before = min(self._entry.fixed.get(_SYNC, 0), timeline.since[i])
+            at = max(self._synced, before)
         for key, role in timeline.reads[i]:
             known = self._writers.get(key)
             if known is not None:
@@ -101,6 +116,9 @@ class Clock:
                     at = max(at, when + timeline.distance("WAW", p, i, ""))
                 elif late:
                     at = max(at, when + timeline.late_cycles[p])
+            reader = self._uniform_readers.get(key)
+            if reader is not None:
+                at = max(at, reader[1] + timeline.distance("WAR", reader[0], i, ""))
             if late:
                 at = max(at, self._readers.get(key, 0))
         return at
@@ -117,10 +135,14 @@ class Clock:
             else:
                 self._writers.setdefault(key, []).append((i, at))
             self._readers.pop(key, None)
+        if timeline.reads_late[i]:
+            self._uniform_readers.update((key, (i, at)) for key in timeline.uniforms[i])
         if timeline.variable[i]:
             for key, _ in timeline.reads[i]:
                 if key >= 0:
                     self._readers[key] = at + READ_CYCLES
+        if timeline.sync[i]:
+            self._synced = at + timeline.sync[i]
         self.now = at + 1
         return at
 
@@ -152,6 +174,9 @@ class Timeline:
             form.variable_latency or board != NO_SCOREBOARD
             for form, board in zip(forms, scoreboards, strict=True)
         ]
+        self.reads_late = [reads_uniform_late(name) for name in self.names]
+        self.sync = [sync_cycles(form.name) for form in forms]
+        self.minds_sync = [minds_sync(form.latency) for form in forms]
         self.multi_pass = [form.multi_pass for form in forms]
         self.late_cycles = [LATENCY_CYCLES.get(form.latency, 26) for form in forms]
         self.bound = [
@@ -182,6 +207,9 @@ class Timeline:
         of_row = webs.of_row
         self.keys_of_row: list[tuple[int, ...]] = [()] * len(file)
         self.reads: list[list[tuple[int, str]]] = []
+        self.uniforms: list[list[int]] = []
+        low_uniform = FILE_BASE[RegisterFile.UGPR]
+        end_uniform = low_uniform + FILE_MASK[RegisterFile.UGPR].bit_count()
         self.writes: list[tuple[int, ...]] = []
         for i in range(n):
             reads: list[tuple[int, str]] = []
@@ -207,12 +235,13 @@ class Timeline:
             ]
             writes.update(dict.fromkeys(-1 - r for r in members(defs[i] & _OTHER_FILES)))
             self.reads.append(reads)
+            self.uniforms.append([key for key, _ in reads if low_uniform <= -1 - key < end_uniform])
             self.writes.append(tuple(writes))
 
     def distance(self, kind: str, producer: int, consumer: int, role: str) -> int:
         """Cycles that must lie between two dependent instructions, the producer of fixed latency.
 
-        `kind`: RAW or WAW.
+        `kind`: RAW, WAW, or WAR in the uniform datapath.
         """
         key = (self.names[producer], self.names[consumer], role if kind == "RAW" else kind)
         found = self._distance.get(key)
@@ -253,6 +282,8 @@ class Timeline:
             left: dict[int, int] = {}
             end = self.length[block.index]
             for i in range(block.start, block.end):
+                if self.sync[i]:
+                    left[_SYNC] = self.sync[i] - (end - self.since[i])
                 if self.variable[i]:
                     continue
                 rest = self.bound[i] - (end - self.since[i])

@@ -1,0 +1,176 @@
+"""Random orders of the suite's kernels, proved: what the checker lets through must run right.
+
+    python -m bench.orders PREPARED OUT [--per-build 4] [--builds '^(default|cap_255)$']
+    python -m bench.run --run OUT --group suite      # on a machine with a GPU
+
+The scheduler of `regdem.transform.reschedule` only makes orders that it likes. This makes orders
+that nobody would: in every segment the instructions are shuffled by a random distance, as far as
+dependences allow, with stalls as short as the tables allow, and the checker proves the result or
+refuses it. A proved file whose outputs differ on the GPU shows a hole in the checker's rules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import heapq
+import json
+import random
+import re
+import shutil
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from regdem.binary import Cubin
+from regdem.errors import RegdemError
+from regdem.machine.block import BlockShape
+from regdem.rewrite import Request, prove_first
+from regdem.transform.reschedule import (
+    Chosen,
+    Piece,
+    Plan,
+    RescheduleOptions,
+    plan_of,
+    rescheduled,
+)
+
+_MOST_REGISTERS = 255
+_FAR = (2.0, 6.0, 20.0, 60.0)
+_LARGEST = 6000
+
+
+class RandomPlan(Plan):
+    """Shuffles every segment by about `far` places; less where registers run out."""
+
+    rng: random.Random
+    far: float
+
+    def chosen(self, limit: int) -> Chosen:
+        """The orders, made once."""
+        del limit
+        if not hasattr(self, "_orders"):
+            self._orders: Chosen = {}
+            for pieces in self.pieces.values():
+                for piece in pieces:
+                    self._orders[piece.segment] = shuffled(piece, self.far, self.rng)
+        return self._orders
+
+    def tighten(self, chosen: Chosen, points: list[int]) -> None:  # type: ignore[override]
+        """Registers ran out: the segments that the group crosses keep ptxas's order."""
+        held = 0
+        for mine in points:
+            held |= mine
+        for segment in list(chosen):
+            window = (1 << (2 * segment.end)) - (1 << (2 * segment.start))
+            if held & window:
+                del self._orders[segment]
+
+    def give_up(self, chosen: Chosen, block: int | None) -> None:
+        """A block whose control bits can't be made keeps its order."""
+        for segment in list(chosen):
+            if block is None or segment.block == block:
+                del self._orders[segment]
+
+    def is_worth(self, block: int, before: int, after: int) -> bool:
+        """Every order is."""
+        del block, before, after
+        return True
+
+
+def shuffled(piece: Piece, far: float, rng: random.Random) -> list[int]:
+    """A random order that keeps the dependences: each place drawn near its old one."""
+    n = piece.segment.end - piece.segment.start
+    wish = [k + rng.gauss(0, far) for k in range(n)]
+    waiting = [len(set(before)) for before in piece.graph.before]
+    after: list[list[int]] = [[] for _ in range(n)]
+    for k, before in enumerate(piece.graph.before):
+        for p in set(before):
+            after[p].append(k)
+    ready = [(wish[k], k) for k in range(n) if waiting[k] == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, k = heapq.heappop(ready)
+        order.append(k)
+        for later in after[k]:
+            waiting[later] -= 1
+            if waiting[later] == 0:
+                heapq.heappush(ready, (wish[later], later))
+    return order
+
+
+def one(job: tuple[Path, Path, dict[str, Any], dict[str, Any], int]) -> dict[str, Any]:
+    """Makes one file; the manifest's row, or why there is none."""
+    source, out, record, variant, seed = job
+    name = f"{variant['name']}-random_{seed}"
+    row = {**variant, "name": name, "family": "ours", "status": "refused", "reason": ""}
+    row.pop("file", None)
+    cubin = Cubin.parse((source / variant["file"]).read_bytes(), variant["file"])
+    kernel = next(k for k in cubin.kernels if record["kernel"] in k.name)
+    threads = 1
+    for extent in record["block"]:
+        threads *= extent
+    request = Request(BlockShape(threads), dynamic_shared_bytes=record["dynamic_shared_bytes"])
+    plan = plan_of(kernel, RescheduleOptions(_MOST_REGISTERS), RandomPlan)
+    assert isinstance(plan, RandomPlan)
+    plan.rng = random.Random(f"{record['name']} {name}")
+    plan.far = _FAR[seed % len(_FAR)]
+    try:
+        new, _, _ = prove_first(cubin, kernel, request, [lambda: rescheduled(kernel, plan)])
+    except RegdemError as error:
+        return {**row, "reason": f"{error.code}: {error}"[:200]}
+    data = new.to_bytes()
+    file = f"{record['name']}.{name}.cubin"
+    (out / file).write_bytes(data)
+    registers = new.kernel(kernel.name).registers_per_thread
+    digest = hashlib.sha256(data).hexdigest()
+    return {**row, "status": "built", "file": file, "sha256": digest, "registers": registers}
+
+
+def main() -> int:
+    """Makes the files and the manifest that `bench.run --run` reads."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("prepared", type=Path, help="a folder that bench.run --prepare made")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--per-build", type=int, default=4)
+    parser.add_argument("--kernels", default="")
+    parser.add_argument("--builds", default="^(default|cap_255)$")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    manifest = json.loads((args.prepared / "manifest.json").read_text(encoding="utf-8"))
+    jobs: list[tuple[Path, Path, dict[str, Any], dict[str, Any], int]] = []
+    kept: list[dict[str, Any]] = []
+    for record in manifest["kernels"]:
+        builds = [
+            v
+            for v in record["variants"]
+            if v.get("file") and (v["name"] == "default" or re.search(args.builds, v["name"]))
+        ]
+        if not re.search(args.kernels, record["name"]) or not builds:
+            continue
+        for build in builds:
+            shutil.copy(args.prepared / build["file"], args.out / build["file"])
+            if build["bytes"] > 16 * _LARGEST * 3 or not re.search(args.builds, build["name"]):
+                continue
+            jobs += [(args.prepared, args.out, record, build, s) for s in range(args.per_build)]
+        kept.append({**record, "variants": builds})
+    by_name = {record["name"]: record for record in kept}
+    refused: Counter[str] = Counter()
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for job, row in zip(jobs, pool.map(one, jobs), strict=True):
+            by_name[job[2]["name"]]["variants"].append(row)
+            if row["status"] != "built":
+                refused[row["reason"][:100]] += 1
+            print(job[2]["name"], row["name"], row["status"], row["reason"], flush=True)
+    text = json.dumps({**manifest, "kernels": kept}, indent=1)
+    (args.out / "manifest.json").write_text(text, encoding="utf-8")
+    print(f"{len(jobs) - sum(refused.values())} of {len(jobs)} proved", dict(refused))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
