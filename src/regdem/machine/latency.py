@@ -16,8 +16,8 @@ the consumer's class or family, then both classes. Where even these are hardly k
 least, but never more than ptxas was seen to leave.
 
 `kind` is RAW (role: which operand of the consumer), WAW, WAR of uniform registers, or SYNC (a
-synchronisation and what touches memory behind it). Two writes must land in order: the distance asked for is the difference of the two latencies, at most what
-ptxas was seen to leave.
+synchronisation and what touches memory behind it). Two writes must land in order: the distance
+asked for is the difference of the two latencies, at most what ptxas was seen to leave.
 """
 
 from __future__ import annotations
