@@ -1,0 +1,117 @@
+"""Constants named by their users: what is folded, what is left, and what goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regdem.analysis.liveness import liveness
+from regdem.analysis.webs import webs
+from regdem.binary.cubin import Cubin
+from regdem.check import check_pair
+from regdem.isa.control import get_control
+from regdem.isa.decode import decode
+from regdem.isa.sources import constant_sources
+from regdem.transform.demote import demote
+from regdem.transform.demoted import DemoteOptions, Rewrite, program_of
+from regdem.transform.fold import Folding, constant_folds, folding
+
+TESTS = Path(__file__).parent.parent
+CUBIN = Cubin.parse((TESTS / "analysis/data/remainders.cubin").read_bytes(), "remainders")
+DOTS = CUBIN.kernel("dots")
+
+
+def proved(registers: int, *, fold: bool = True) -> Rewrite:
+    done = demote(DOTS, DemoteOptions(registers, 128, 40, fold=fold))
+    new = Cubin.parse(CUBIN.with_kernel("dots", done.edit).to_bytes(), "new").kernel("dots")
+    assert check_pair(DOTS, new, threads=128).findings == ()
+    assert new.registers_per_thread <= registers
+    return done
+
+
+@pytest.mark.parametrize("registers", [18, 20, 22])
+def test_folding_saves_slots_or_instructions(registers: int) -> None:
+    done, plain = proved(registers), proved(registers, fold=False)
+    assert done.folded
+    assert not plain.folded
+    assert not plain.removed_instructions
+    assert (done.slots, done.cycles) < (plain.slots, plain.cycles)
+    assert done.removed_instructions == sum(f.is_gone for f in done.folded) > 0
+    assert all(f.source.startswith("c[0x0]") and f.uses for f in done.folded)
+
+
+def test_folds_name_what_the_definition_moves() -> None:
+    program = program_of(DOTS)
+    found = webs(program, liveness(program))
+    folds = constant_folds(program, found)
+    assert len(folds.by_instruction) >= 6
+    for i, fold in folds.by_instruction.items():
+        assert fold.instruction == i
+        for index in fold.webs:
+            web = found.webs[index]
+            assert i in folds.uses_of(web)
+            (definition,) = web.writes
+            moved = constant_sources(program.code.word(definition))
+            row = int(program.code.operand_start[definition])
+            element = web.register - int(program.code.operand_register[row])
+            assert fold.source == moved[element]
+
+
+def _edit(*, whole: bool) -> tuple[Folding, set[int]]:
+    """The edit for all webs whose uses can all be folded, or for all with one that can't."""
+    program = program_of(DOTS)
+    found = webs(program, liveness(program))
+    folds = constant_folds(program, found)
+    values = [
+        ((web,), uses)
+        for web in found.webs
+        if (uses := folds.uses_of(web)) and uses.issuperset(web.reads) == whole
+    ]
+    assert values
+    edit = folding(program, found, folds, values)
+    return edit, {parts[0].writes[0] for parts, _ in values}
+
+
+def test_a_definition_goes_when_nobody_reads_it() -> None:
+    edit, definitions = _edit(whole=True)
+    gone = edit.delete | {i for i in edit.replace if _is_nop(edit, i)}
+    assert gone
+    assert gone <= definitions
+    assert {f.is_gone for f in edit.values} >= {True}
+
+
+def test_a_definition_stays_while_somebody_reads_it() -> None:
+    edit, definitions = _edit(whole=False)
+    assert not edit.delete
+    assert definitions.isdisjoint(edit.replace)
+    assert not any(f.is_gone for f in edit.values)
+
+
+def _is_nop(edit: Folding, i: int) -> bool:
+    return edit.replace[i][0] & 0xFFF == 0x918
+
+
+def test_no_distance_shrinks() -> None:
+    """What a definition's stall kept apart stays apart; its waits go to the next instruction."""
+    program = program_of(DOTS)
+    edit, _ = _edit(whole=True)
+    for i in edit.delete:
+        old = get_control(program.code.word(i)[1])
+        front = get_control(program.code.word(i - 1)[1])
+        new = get_control(edit.replace[i - 1][1])
+        assert new.stall >= front.stall + old.stall
+        behind = get_control(edit.replace[i + 1][1])
+        assert behind.wait_mask & old.wait_mask == old.wait_mask
+
+
+def test_folded_operands_keep_no_reuse_flag() -> None:
+    program = program_of(DOTS)
+    folds = constant_folds(program, webs(program, liveness(program)))
+    words = b"".join(
+        lo.to_bytes(8, "little") + hi.to_bytes(8, "little")
+        for lo, hi in (fold.word for fold in folds.by_instruction.values())
+    )
+    code = decode(words)
+    assert not code.reuse.any()
+    assert (code.form >= 0).all()
