@@ -7,7 +7,7 @@ why and nothing comes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -243,7 +243,7 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
         )
     slots = most_slots(kernel, request, registers)
 
-    def attempt(rematerialise: bool) -> Callable[[], Rewrite]:
+    def made(*, rematerialise: bool, fold: bool) -> Rewrite:
         options = DemoteOptions(
             registers=registers,
             threads=request.threads.threads,
@@ -252,13 +252,27 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
             rematerialise=rematerialise,
             local_slots=request.local_slots,
             uniform=request.uniform and rematerialise == request.rematerialise,
-            fold=request.fold and rematerialise == request.rematerialise,
+            fold=fold,
             paper_passes=request.paper_passes,
         )
-        return lambda: demote(kernel, options)
+        return demote(kernel, options)
 
-    ways = [attempt(True), attempt(False)] if request.rematerialise else [attempt(False)]
-    new, rewrite, verdict = prove_first(cubin, kernel, request, ways)
+    def ways() -> Iterator[Callable[[], Rewrite]]:
+        """The next is asked for where the last was refused or not proved."""
+        again = request.rematerialise
+        done: list[Rewrite] = []
+
+        def first() -> Rewrite:
+            done.append(made(rematerialise=again, fold=request.fold))
+            return done[0]
+
+        yield first
+        if done and done[0].folded:
+            yield lambda: made(rematerialise=again, fold=False)
+        if again:
+            yield lambda: made(rematerialise=False, fold=False)
+
+    new, rewrite, verdict = prove_first(cubin, kernel, request, ways())
     return new, described(kernel, request, rewrite, verdict)
 
 

@@ -9,8 +9,8 @@ Method: both are brought to the form with registers. A constant word or an immed
 of the operand, as the zero register does in `state.py`. An original instruction that moves
 constants into registers is a copy of such values (`moved_constants`), so that "R3 holds this word
 here" is a fact like any other, and the proof asks for it at the operand. A uniform register in an
-operand is the place that it is anyway. Nothing is taken on trust about where folding was done:
-only instructions whose text one program has more often than the other are looked at, in both.
+operand is the place that it is anyway. Nothing is taken on trust about where folding was done: all
+instructions with a text that the rewritten program has more often are looked at, in both.
 
 Which forms mean the same is read from bits 9 to 11 for a closed list of operations; signs and
 absolute values go with their operands and are part of the text. Constant banks do not change while
@@ -136,8 +136,8 @@ def unfolded(original: CodeView, rewritten: CodeView, kept: Collection[int]) -> 
     """
     more = Counter(rewritten.masked)
     more.subtract(original.masked)
-    fewer = {text for text, count in more.items() if count < 0}
-    texts = _texts(rewritten, {text for text, count in more.items() if count > 0}, fewer)
+    known = set(original.masked)
+    texts = _texts(rewritten, {text for text, count in more.items() if count > 0}, known)
     if not texts:
         return Unfolded(original, rewritten)
     first, second = _Plain(original, texts), _Plain(rewritten, texts)
@@ -146,8 +146,8 @@ def unfolded(original: CodeView, rewritten: CodeView, kept: Collection[int]) -> 
     return Unfolded(a, b, folded, numbers)
 
 
-def _texts(view: CodeView, more: set[int], fewer: set[int]) -> set[int]:
-    """Those texts of `more` that name an operand, and would be in `fewer` with a register there."""
+def _texts(view: CodeView, more: set[int], known: set[int]) -> set[int]:
+    """Those texts of `more` that name an operand, and would be `known` with a register there."""
     found: set[int] = set()
     seen: set[int] = set()
     for j, text in enumerate(view.masked):
@@ -163,7 +163,7 @@ def _texts(view: CodeView, more: set[int], fewer: set[int]) -> set[int]:
             continue
         row = _row_at(plain, 0, operand.bit)
         is_known = row is not None and (operand.kind != "immediate" or row[1].width == 1)
-        if is_known and plain.masked[0] in fewer:
+        if is_known and plain.masked[0] in known:
             found.add(text)
     return found
 

@@ -202,7 +202,27 @@ def _free_registers(live: Liveness) -> list[int]:
 def _cheaper(
     kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
 ) -> Rewrite:
-    """The one of several rewrites that is estimated to run fastest.
+    """The one of several rewrites that is estimated to run fastest, with and without folding."""
+    may_fold = options.fold and bool(constant_folds(program, webs(program, live)).by_instruction)
+    try:
+        best, way = _cheapest(kernel, program, live, limit, replace(options, fold=False))
+    except UnsupportedError:
+        if not may_fold:
+            raise
+        return _cheapest(kernel, program, live, limit, options)[0]
+    if may_fold:
+        with suppress(UnsupportedError):
+            way = replace(way, fold=True)
+            folded = _by_live_range(kernel, program, live, limit, way)
+            if folded.folded:
+                return _better(folded, best)
+    return best
+
+
+def _cheapest(
+    kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
+) -> tuple[Rewrite, DemoteOptions]:
+    """The fastest by estimate of some ways, and the way.
 
     Choice and colouring are greedy, so that neither more ways nor better costs lead to a better
     result in every case: with and without uniform registers, with and without a cost of latency.
@@ -210,8 +230,8 @@ def _cheaper(
     try:
         done = [_by_live_range(kernel, program, live, limit, options)]
     except UnsupportedError:
-        plain = replace(options, uniform=False, fold=False, exposed_cost=0.0)
-        return _by_live_range(kernel, program, live, limit, plain)
+        plain = replace(options, uniform=False, exposed_cost=0.0)
+        return _by_live_range(kernel, program, live, limit, plain), plain
     ways = [options]
     if len(program) <= _LONGEST_THRICE:
         way = replace(options, exposed_cost=0.0)
@@ -219,26 +239,21 @@ def _cheaper(
             done.append(_by_live_range(kernel, program, live, limit, way))
             ways.append(way)
     best = min(done, key=lambda rewrite: rewrite.cycles)
-    if best.folded:
-        way = replace(ways[done.index(best)], fold=False)
-        with suppress(UnsupportedError):
-            done.append(_by_live_range(kernel, program, live, limit, way))
-            ways.append(way)
-            best = _better(best, done[-1])
+    way = ways[done.index(best)]
     if best.uniform and len(program) <= _LONGEST_TWICE:
-        way = replace(ways[done.index(best)], uniform=False)
-        try:
-            other = _by_live_range(kernel, program, live, limit, way)
-        except UnsupportedError:
-            return best
-        return _better(best, other)
-    return best
+        plain = replace(way, uniform=False)
+        with suppress(UnsupportedError):
+            other = _by_live_range(kernel, program, live, limit, plain)
+            if _better(best, other) is other:
+                return other, plain
+    return best, way
 
 
-def _better(best: Rewrite, other: Rewrite) -> Rewrite:
-    """The faster of two rewrites by estimate."""
-    enough = _CLEARLY if best.slots < other.slots else 1.0
-    return other if other.cycles < enough * best.cycles else best
+def _better(first: Rewrite, second: Rewrite) -> Rewrite:
+    """The faster of two rewrites by estimate; the one with more slots only if clearly faster."""
+    first_weight = _CLEARLY if first.slots < second.slots else 1.0
+    second_weight = _CLEARLY if second.slots < first.slots else 1.0
+    return second if second_weight * second.cycles < first_weight * first.cycles else first
 
 
 def _by_live_range(
