@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.judging.data import Build, Group, grids_of, grouped, kernels_in, load, measured, save
-from bench.judging.fit import GRID, Fit, setting_of
+from bench.judging.fit import GRID, Fit, judged_profiled, setting_of
 from bench.judging.page import Judgement, markdown, to_json
 from regdem.machine.timing import timing
 
@@ -46,7 +46,7 @@ def judge(groups: Sequence[Group]) -> Judgement:
     every, parts = blind.judged(settings)
     with_grid = Fit(groups, machine, grid=True).judged(settings)
     known = [group for group in groups if group.builds[0].profile is not None]
-    profiled = Fit(known, machine, grid=False, profiled=True).judged(settings)
+    profiled, profile_settings = judged_profiled(known, machine, settings)
     unprofiled = Fit(known, machine, grid=False).judged(settings)
     in_use = blind.judged(dict.fromkeys(settings, setting_of(machine)))
     return Judgement(
@@ -58,6 +58,7 @@ def judge(groups: Sequence[Group]) -> Judgement:
         own_binary=in_use[1],
         settings=settings,
         profiled=profiled,
+        profile_settings=profile_settings,
         unprofiled=unprofiled,
         fitted=blind.best(),
         sensitivity=blind.sensitivity(),

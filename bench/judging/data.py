@@ -3,7 +3,8 @@
 A features file holds, for every timed build, the summary of its code (`regdem.predict.summary`),
 its launch and its time, so that judging and fitting need neither the cubins nor a GPU. It is made
 from measured sessions (`bench.run`: a database and the folder of its cubins); a build whose cubin
-is not the one that was timed (by SHA-256) is left out.
+is not the one that was timed (by SHA-256) is left out, and so is one whose outputs differ from the
+input's. Builds that were withdrawn for what the proof did not cover stay: they were timed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import gzip
 import hashlib
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +32,9 @@ select t.kernel, t.variant, avg(t.median_ms), k.block, k.dynamic_shared_bytes, v
 from timing t
 join kernel k on k.run = t.run and k.name = t.kernel
 join variant v on v.run = t.run and v.kernel = t.kernel and v.name = t.variant
-where t.run = (select max(id) from run)
+where t.run = (select max(id) from run) and not exists (
+  select * from equality e where e.run = t.run and e.kernel = t.kernel and e.variant = t.variant
+  and e.identical = 0)
 group by t.kernel, t.variant order by t.kernel, t.variant
 """
 
@@ -38,6 +42,10 @@ _COUNTERS = """
 select kernel, metric, value from counter
 where variant = 'default' and run = (select max(id) from run)
 """
+
+
+_FROM_INPUT = re.compile(r"renumber|schedule(_\d+)?|(demote|promote|recover)(_\d+)?_scheduled")
+"""Withdrawn builds that were made from the input."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,9 @@ class Build:
     @property
     def is_binary(self) -> bool:
         """Whether it needs nothing but the input."""
-        return self.family in ("default", "binary")
+        return self.family in ("default", "binary") or (
+            self.family == "withdrawn" and _FROM_INPUT.fullmatch(self.variant) is not None
+        )
 
     @property
     def is_order(self) -> bool:

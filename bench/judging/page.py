@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.judging.fit import GRID, Setting
+from bench.judging.fit import GRID, PROFILE_GRID, Setting
 from bench.judging.scores import Score, Total, total
 from regdem.choice import LEAST_GAIN, LEAST_OF_ORDER, LEAST_OF_REWRITE, WORST_GAIN
 
@@ -26,6 +26,8 @@ class Judgement:
     fitted: Setting
     profiled: tuple[Sequence[Score], Sequence[Score]]
     """Of kernels with a profile of the input: over all builds, and those of the input alone."""
+    profile_settings: dict[str, Setting]
+    """By kernel: what its profile was used with, fitted to the other kernels' profiles."""
     unprofiled: tuple[Sequence[Score], Sequence[Score]]
     """Of the same kernels, without the profile."""
     sensitivity: Sequence[tuple[str, float, Total, Total]]
@@ -97,11 +99,20 @@ def _mean_row(name: str, each: Total) -> str:
 
 
 def _stability(judgement: Judgement) -> str:
+    parts = _seen(GRID, judgement.settings)
+    text = f"With one kernel left out: {parts}."
+    if judgement.profile_settings:
+        parts = _seen(PROFILE_GRID, judgement.profile_settings)
+        text += f" Of profiles, fitted to the profiles of other kernels: {parts}."
+    return text
+
+
+def _seen(names: Iterable[str], settings: Mapping[str, Setting]) -> str:
     parts: list[str] = []
-    for place, name in enumerate(GRID):
-        seen = sorted({setting[place] for setting in judgement.settings.values()})
+    for place, name in enumerate(names):
+        seen = sorted({setting[place] for setting in settings.values()})
         parts.append(f"{name} {' or '.join(f'{value:g}' for value in seen)}")
-    return f"With one kernel left out: {', '.join(parts)}."
+    return ", ".join(parts)
 
 
 def _sensitivity(judgement: Judgement) -> list[str]:

@@ -9,9 +9,10 @@ least N times one warp's demand on each pipe; near the point where the two meet 
 so the gain of more warps fades as pipes fill. L1 is what shared memory leaves of unified memory.
 Local memory and lines that a warp comes back to after a wait stay in it while the footprint of all
 resident warps is small against it: hits = 1 / (1 + (footprint / (c * L1))^2). Spill stores are
-written through to L2 for the most part. The frames of the warps of all SMs stay in L2 in the same
-way; what does not goes to DRAM. The constants stand in `machine/data/timing.toml`, those of the
-group `model` fitted by `bench/judge.py`.
+written through to L2 for the most part. Code that does not fit into the instruction caches comes
+from L2, too: its bytes move through the same port as data. The frames of the warps of all SMs stay
+in L2 in the same way; what does not goes to DRAM. The constants stand in
+`machine/data/timing.toml`, those of the group `model` fitted by `bench/judge.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.machine import Occupancy, limits
 from regdem.machine.timing import Timing
 from regdem.predict.locality import Locality
 from regdem.predict.summary import Summary
+from regdem.predict.waits import barrier_cycles, memory_cycles, pipe_cycles, soft_max
 
 _SCHEDULED = (
     "alu", "fma", "imad", "imad_wide", "half", "fp64", "mufu", "convert", "mma", "uniform",
@@ -35,14 +38,16 @@ _LEAST = 0.05
 
 @dataclass(frozen=True)
 class Case:
-    """Under one assumption: cycles for the resident warps' work, one warp's alone, the cycles each
-    pipe is kept busy, and those that the warp waits, by cause."""
+    """Under one assumption: cycles for the resident warps' work, one warp's alone (its waits at
+    barriers among them), the cycles each pipe is kept busy, and those that the warp waits, by
+    cause. `memory_cycles`: of a wait for global memory."""
 
     warps: int
     cycles: float
     warp_cycles: float
     loads: Mapping[str, float]
     stalls: Mapping[str, float]
+    memory_cycles: float
 
     @property
     def busiest(self) -> str:
@@ -79,8 +84,9 @@ def case(
     locality: Locality,
     machine: Timing,
     correction: Correction | None = None,
+    block_warps: int = 1,
 ) -> Case:
-    """The case of `warps` resident warps with `l1_bytes` of L1."""
+    """The case of `warps` resident warps, in blocks of `block_warps`, with `l1_bytes` of L1."""
     correction = correction or Correction()
     known, constants = machine.latency, machine.model
     near = locality.l1 * (l1_bytes / machine.l1_and_shared_bytes) ** constants["l1_exponent"]
@@ -93,8 +99,7 @@ def case(
         kept *= room
     loads, gathers = summary.of("load").instructions, summary.of("gather").instructions
     hit = near if not gathers else (near * loads + gathered * gathers) / (loads + gathers)
-    beyond = (1.0 - locality.dram) * known["l2"] + locality.dram * known["dram"]
-    latency = hit * known["l1"] + (1.0 - hit) * beyond
+    latency = memory_cycles(summary, hit, locality.dram, machine)
     lost = _lost(summary, warps, machine)
     behind = (1.0 - lost) * known["l2"] + lost * known["dram"]
     local = kept * known["local"] + (1.0 - kept) * behind
@@ -103,26 +108,19 @@ def case(
     busy = {k: warps * correction.demand(k, v) for k, v in demands.items()}
     branches = constants["branch_cycles"] * summary.pipes.get("control", 0.0)
     alone = (time.cycles + branches) * correction.time
+    stalls = {k: v * correction.time for k, v in time.lost.items()}
+    waiting = barrier_cycles(summary, alone, latency, busy, block_warps / warps, machine)
+    if waiting:
+        stalls["barrier"] = stalls.get("barrier", 0.0) + waiting
+    alone += waiting
     return Case(
         warps=warps,
         cycles=soft_max((alone, pipe_cycles(busy, machine)), constants["softness"]),
         warp_cycles=alone,
         loads=busy,
-        stalls={k: v * correction.time for k, v in time.lost.items()},
+        stalls=stalls,
+        memory_cycles=latency,
     )
-
-
-def pipe_cycles(busy: Mapping[str, float], machine: Timing) -> float:
-    """The time all pipes together take."""
-    return soft_max(tuple(busy.values()), machine.model["pipe_softness"])
-
-
-def soft_max(values: tuple[float, ...], power: float) -> float:
-    """At least the greatest; more where several are alike."""
-    top = max(values, default=0.0)
-    if top <= 0.0:
-        return 0.0
-    return top * sum((value / top) ** power for value in values) ** (1.0 / power)
 
 
 def _kept(summary: Summary, warps: int, l1_bytes: int, capacity: float) -> float:
@@ -180,7 +178,14 @@ def _demands(
     spilled += local_store.sector_bytes * max(constants["store_through"], 1.0 - kept)
     moved = read + written + store.repeated_bytes + spilled
     moved += summary.of("atomic").sector_bytes
+    moved += INSTRUCTION_BYTES * fetched_from_l2(summary, machine)
     found["l2"] = moved / machine.l2_bytes_per_cycle
     far = (read + written) * locality.dram + spilled * lost
     found["dram"] = far / machine.dram_bytes_per_cycle
     return found
+
+
+def fetched_from_l2(summary: Summary, machine: Timing) -> float:
+    """Instructions of one warp whose code comes from L2."""
+    size, power = machine.model["code_cache_bytes"], machine.model["code_cache_power"]
+    return sum(n / (1.0 + (size / around) ** power) for around, n in summary.fetched)

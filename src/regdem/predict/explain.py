@@ -8,13 +8,16 @@ if TYPE_CHECKING:
     from regdem.predict.model import Prediction
 
 _PIPES = 6
+_FETCHED = 0.01
+"""Share of instructions from L2 that is worth a word."""
 _WORDS = {
     "long_scoreboard": "waiting for global memory",
     "local_memory": "waiting for spilled values",
     "short_scoreboard": "waiting for shared memory",
     "fixed_latency": "stall counts between dependent instructions",
     "operand_read": "waiting until operands are read",
-    "barrier": "barriers",
+    "barrier": "waiting for the block's other warps at barriers",
+    "async_copy": "waiting for asynchronous copies",
     "mufu": "waiting for MUFU results",
     "constant": "waiting for constants",
     "issue": "issue slots",
@@ -43,6 +46,16 @@ def explain(prediction: Prediction) -> str:
     ]
     for cause, cycles in sorted(p.stalls.items(), key=lambda item: -item[1]):
         lines.append(f"    {cycles:>10,.0f} cycles {_word(cause)}")
+    if p.places_awaited:
+        lines.append(
+            f"  a wait for global memory takes {p.memory_wait_cycles:,.0f} cycles: for the latest "
+            f"of {p.places_awaited:.1f} places"
+        )
+    if p.fetched_from_l2 >= _FETCHED:
+        lines.append(
+            f"  {100 * p.fetched_from_l2:.0f} % of instructions come from L2: the code between two "
+            "executions of one is larger than the instruction caches"
+        )
     lines.append(f"  {p.l1_bytes // 1024} KiB are L1 beside shared memory; all warps together use")
     for pipe, share in sorted(p.utilisation.items(), key=lambda item: -item[1])[:_PIPES]:
         lines.append(f"    {100 * share:>10.1f} % of {_word(pipe)}")

@@ -14,9 +14,9 @@ Answers are for 64 warps' work (`cycles(N) * 64 / N`), so that they compare acro
 a grid they are for the whole launch: blocks per SM at the rate of a full SM, and at the end half a
 block's time alone, in which the SM drains.
 
-Not claimed: absolute times. Divergence, shared-memory bank conflicts and barriers across warps are
-not modelled. How far predictions are off, and how often the interval holds, is measured by
-`bench/judge.py` and stands in `docs/results/predictor.md`.
+Not claimed: absolute times. Divergence and shared-memory bank conflicts are not modelled. How far
+predictions are off, and how often the interval holds, is measured by `bench/judge.py` and stands in
+`docs/results/predictor.md`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from regdem.binary.kernel import Kernel
 from regdem.machine import Occupancy, limits
 from regdem.machine.timing import Timing, timing
-from regdem.predict.demand import Case, case, l1_left
+from regdem.predict.demand import Case, case, fetched_from_l2, l1_left
 from regdem.predict.locality import AVERAGED, SCENARIOS, TYPICAL, Locality
 from regdem.predict.profile import Corrections, Profile, corrections
 from regdem.predict.summary import Summary, summarise
@@ -49,7 +49,9 @@ class Prediction:
 
     `predicted_cycles` is the mean over assumptions about locality, `interval` their least and
     most, `by_scenario` all of them. `utilisation` is each pipe's share of the typical cycles;
-    `stalls` one warp's cycles by cause. `waves`: of the grid, where it is given.
+    `stalls` one warp's cycles by cause. `memory_wait_cycles`: of a wait for global memory, on the
+    typical assumption, and `places_awaited` how many places such a wait is for. `fetched_from_l2`:
+    share of instructions. `waves`: of the grid, where it is given.
     """
 
     kernel: str
@@ -64,6 +66,9 @@ class Prediction:
     by_scenario: dict[str, float] = field(default_factory=dict[str, float])
     l1_bytes: int = 0
     notes: tuple[str, ...] = ()
+    memory_wait_cycles: float = 0.0
+    places_awaited: float = 0.0
+    fetched_from_l2: float = 0.0
     waves: float | None = None
     is_profiled: bool = False
 
@@ -81,6 +86,9 @@ class Prediction:
             "stall_cycles": {k: round(v, 1) for k, v in self.stalls.items()},
             "cycles_by_locality": {k: round(v, 1) for k, v in self.by_scenario.items()},
             "l1_bytes": self.l1_bytes,
+            "memory_wait_cycles": round(self.memory_wait_cycles, 1),
+            "places_awaited": round(self.places_awaited, 2),
+            "fetched_from_l2_pct": round(100 * self.fetched_from_l2, 1),
             "notes": list(self.notes),
         }
         if self.waves is not None:
@@ -142,7 +150,11 @@ def predict_summary(
         )  # fmt: skip
     l1_bytes = l1_left(residency, summary.arch, machine)
     fix = correct or {}
-    cases = {s.name: case(summary, warps, l1_bytes, s, machine, fix.get(s.name)) for s in SCENARIOS}
+    block = residency.warps_per_block
+    cases = {
+        s.name: case(summary, warps, l1_bytes, s, machine, fix.get(s.name), block)
+        for s in SCENARIOS
+    }
     launch = _Launch(summary, residency, machine, l1_bytes, fix, grid_blocks)
     totals = {s.name: launch.total(s, cases[s.name]) for s in SCENARIOS}
     typical = cases[TYPICAL.name]
@@ -160,6 +172,9 @@ def predict_summary(
         by_scenario=totals,
         l1_bytes=l1_bytes,
         notes=_notes(summary, machine),
+        memory_wait_cycles=typical.memory_cycles if summary.awaited else 0.0,
+        places_awaited=sum(places * share for places, share in summary.awaited),
+        fetched_from_l2=fetched_from_l2(summary, machine) / max(1.0, summary.instructions),
         waves=launch.waves,
         is_profiled=correct is not None,
     )
@@ -200,7 +215,7 @@ def _notes(summary: Summary, machine: Timing) -> tuple[str, ...]:
     if summary.is_recursive:
         notes.append("recursion: its depth is taken to be that of a loop")
     if summary.is_asynchronous:
-        notes.append("asynchronous copies: the wait for them is not modelled")
+        notes.append("bulk copies: the wait for them is not modelled")
     return tuple(notes)
 
 
@@ -250,4 +265,5 @@ class _Launch:
         """Fewer blocks than would fit."""
         warps = max(1, blocks) * self.residency.active_warps // self.residency.active_blocks
         fix = self.correct.get(locality.name)
-        return case(self.summary, warps, self.l1_bytes, locality, self.machine, fix)
+        block = self.residency.warps_per_block
+        return case(self.summary, warps, self.l1_bytes, locality, self.machine, fix, block)

@@ -4,12 +4,13 @@ Problem: trip counts, locality and divergence are not in the code, but a single 
 kernel as it is shows their sum: how busy the issue slots, L1, L2 and DRAM were.
 
 Method: for each assumption about locality, each pipe's demand is moved by as many cycles as make
-its predicted use the measured one; a pipe is full at `_PEAK` of what counters call its peak. The
-factor on one warp's time is the square root of what would make all of it together take the measured
-time per instruction (all of it where only a word is given). Variants are then predicted with these
-(`model.learn`): what they add or save is the model's, what they share with the input is measured.
-Constants and form were chosen on the profiles of the suite (`bench/judge.py` has rows with and
-without).
+its predicted use the measured one; a pipe is full at a share of what counters call its peak
+(`profile_peak` in `machine/data/timing.toml`). The factor on one warp's time is a power of what
+would make all of it together take the measured time per instruction (`profile_time_power`; all of
+it where only a word is given; at least `profile_least_wait` of the measured time, even where pipes
+explain all of it). Variants are then predicted with these (`model.learn`): what they add or save is
+the model's, what they share with the input is measured. `bench/judge.py` fits the three constants
+to kernels other than the one judged, and has rows with and without a profile.
 
 A profile is read from a JSON or CSV export of Nsight Compute (`ncu --csv`, with or without
 `--page raw`; JSON with metric names as keys at any depth, or objects with a name and a value), or
@@ -33,9 +34,10 @@ from typing import Any
 from regdem.errors import UsageError
 from regdem.machine import Occupancy
 from regdem.machine.timing import Timing
-from regdem.predict.demand import Case, Correction, case, l1_left, pipe_cycles
+from regdem.predict.demand import Case, Correction, case, l1_left
 from regdem.predict.locality import SCENARIOS
 from regdem.predict.summary import Summary
+from regdem.predict.waits import pipe_cycles
 
 Corrections = Mapping[str, Correction]
 """By name of the assumption about locality."""
@@ -43,10 +45,6 @@ WORDS = ("latency-bound", "memory-bound", "issue-bound")
 _QUIET, _FULL = 0.45, 0.88
 """Use of a pipe that is not, and that is, what bounds a kernel: what the words stand for."""
 _LEAST, _MOST = 0.05, 20.0
-_PEAK = 0.85
-_TIME_POWER = 0.5
-_LEAST_WAIT = 0.25
-"""A warp's own time is at least this share of the measured, even where pipes explain all of it."""
 _NAMES = {
     "issue_pct": (
         "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -274,31 +272,41 @@ def corrections(
     l1_bytes = l1_left(residency, summary.arch, machine)
     return {
         scenario.name: _correction(
-            case(summary, residency.active_warps, l1_bytes, scenario, machine), profile, machine
+            case(
+                summary,
+                residency.active_warps,
+                l1_bytes,
+                scenario,
+                machine,
+                block_warps=residency.warps_per_block,
+            ),
+            profile,
+            machine,
         )
         for scenario in SCENARIOS
     }
 
 
 def _correction(now: Case, profile: Profile, machine: Timing) -> Correction:
-    cycles, wanted = _wanted(now, profile)
+    constants = machine.model
+    cycles, wanted = _wanted(now, profile, constants["profile_peak"])
     missing = {
         pipe: share * cycles - now.loads[pipe]
         for pipe, share in wanted.items()
         if now.loads.get(pipe, 0.0) > 0.0
     }
     busy = {pipe: load + missing.get(pipe, 0.0) for pipe, load in now.loads.items()}
-    power = machine.model["softness"]
+    power = constants["softness"]
     rest = cycles**power - pipe_cycles(busy, machine) ** power
     alone = max(rest, 0.0) ** (1.0 / power)
-    alone = max(alone, _LEAST_WAIT * cycles)
-    share = 1.0 if profile.bound else _TIME_POWER
+    alone = max(alone, constants["profile_least_wait"] * cycles)
+    share = 1.0 if profile.bound else constants["profile_time_power"]
     time = (alone / now.warp_cycles) ** share if now.warp_cycles else 1.0
     pipes = {pipe: each / now.warps for pipe, each in missing.items()}
     return Correction(min(_MOST, max(_LEAST, time)), pipes)
 
 
-def _wanted(now: Case, profile: Profile) -> tuple[float, dict[str, float]]:
+def _wanted(now: Case, profile: Profile, peak: float) -> tuple[float, dict[str, float]]:
     """The cycles that the measured use of issue slots implies, and the use of each pipe."""
     uses = {pipe: now.loads.get(pipe, 0.0) / now.cycles for pipe in ("l1", "l2", "dram")}
     if profile.bound == "latency-bound":
@@ -314,4 +322,4 @@ def _wanted(now: Case, profile: Profile) -> tuple[float, dict[str, float]]:
     measured = {"l1": profile.l1_pct, "l2": profile.l2_pct, "dram": profile.dram_pct}
     if issue:
         measured["issue"] = 100.0 * issue
-    return cycles, {k: min(1.0, v / 100.0 / _PEAK) for k, v in measured.items() if v is not None}
+    return cycles, {k: min(1.0, v / 100.0 / peak) for k, v in measured.items() if v is not None}

@@ -10,7 +10,7 @@ of builds takes seconds for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -18,12 +18,15 @@ from typing import Any
 from regdem.analysis.forms import forms_of
 from regdem.binary.kernel import Kernel
 from regdem.isa.decoded import INSTRUCTION_BYTES
+from regdem.isa.fields import get_field
 from regdem.isa.table import Form
 from regdem.machine.timing import Timing, timing
 from regdem.predict.banks import conflicts
+from regdem.predict.lanes import COPY
+from regdem.predict.phases import Phase, barriers, piece_of, spans
 from regdem.predict.traffic import SECTOR_BYTES, MemoryAccess, memory_use
-from regdem.predict.walk import walk
-from regdem.predict.weights import executions, recursive
+from regdem.predict.walk import BlockWalk, Marks, walk
+from regdem.predict.weights import RARE, executions, recursive
 from regdem.program.loops import loops
 from regdem.program.program import Program, build
 
@@ -42,7 +45,11 @@ _CAUSE_OF = {
     "texture": "long_scoreboard", "surface": "long_scoreboard", "shared": "short_scoreboard",
     "other": "barrier",
 }  # fmt: skip
-_COPIES = ("LDGSTS", "UBLK", "UTMA")
+_BULK_COPIES = ("UBLK", "UTMA")
+_AWAITED_AT = LATENCIES.index(600.0)
+_MOST_AWAITED = 16
+_GATHERED = (-1, 0)
+"""The place of loads at addresses that are not known from each other."""
 Stalls = dict[str, float]
 
 
@@ -107,7 +114,14 @@ class Summary:
     code_bytes: int
     is_recursive: bool = False
     is_asynchronous: bool = False
-    """Whether it copies without waiting for each copy (LDGSTS, bulk and tensor copies)."""
+    """Whether it has bulk or tensor copies, the wait for which (mbarriers) is not walked."""
+    fetched: tuple[tuple[int, float], ...] = ()
+    """Instructions by the code bytes that come between one execution and the next: those of the
+    innermost loop around them, else all."""
+    phases: tuple[Phase, ...] = ()
+    """Between barriers; none where there are no two of them."""
+    awaited: tuple[tuple[int, float], ...] = ()
+    """Of the cycles lost to global memory, the share at waits for so many places at once."""
 
     def time(self, latency: float, local: float) -> WarpTime:
         """One warp alone, at latencies of global and local accesses in cycles."""
@@ -168,6 +182,7 @@ def summary_of(
     machine = timing(arch)
     forms = forms_of(program.code)
     use = memory_use(program)
+    marks = _marks(program, forms)
     seen = use.accesses
     weights = executions(program, trip_count) if weights is None else weights
     block_of: list[int] = program.block_of.tolist()
@@ -188,12 +203,18 @@ def summary_of(
             pipes[pipe] = pipes.get(pipe, 0.0) + w
     fixed = _fixed(forms, seen, machine)
     locals_: tuple[float, ...] = LOCAL_LATENCIES if "local_load" in traffic else (30.0, 30.0)
+    places = {i: use.places.get(i, _GATHERED) for i, _ in fixed[1] if seen[i].is_load}
+    marks = replace(marks, far=places)
     times: list[tuple[WarpTime, WarpTime]] = []
+    walks: list[list[BlockWalk]] = []
     for latency in LATENCIES:
-        near = _time(program, weights, fixed, latency, locals_[0], machine)
-        far = near
+        done = _walked(program, weights, fixed, latency, locals_[0], machine, marks)
+        walks.append(done)
+        near = far = _time(weights, done)
         if locals_[1] != locals_[0]:
-            far = _time(program, weights, fixed, latency, locals_[1], machine)
+            far = _time(
+                weights, _walked(program, weights, fixed, latency, locals_[1], machine, marks)
+            )
         times.append((near, far))
     return Summary(
         name=name,
@@ -208,7 +229,10 @@ def summary_of(
         loop_bytes=max(_loop_bytes(program), default=0),
         code_bytes=INSTRUCTION_BYTES * sum(1 for w in weight if w > 0.0),
         is_recursive=bool(recursive(program)),
-        is_asynchronous=any(form.name.startswith(_COPIES) for form in forms),
+        is_asynchronous=any(form.name.startswith(_BULK_COPIES) for form in forms),
+        fetched=_fetched(program, weights),
+        phases=_phases(program, marks, weights, seen, walks),
+        awaited=_awaited(weights, walks[_AWAITED_AT]),
     )
 
 
@@ -216,6 +240,89 @@ def _loop_bytes(program: Program) -> list[int]:
     """Code bytes of each loop."""
     size = [INSTRUCTION_BYTES * (block.end - block.start) for block in program.blocks]
     return [sum(size[b] for b in loop.blocks) for loop in loops(program)]
+
+
+def _fetched(program: Program, weights: Sequence[float]) -> tuple[tuple[int, float], ...]:
+    """See `Summary.fetched`. Code that never runs, or rarely, takes no room."""
+    runs = [
+        INSTRUCTION_BYTES * (block.end - block.start) if weight >= RARE else 0
+        for block, weight in zip(program.blocks, weights, strict=True)
+    ]
+    around = [sum(runs)] * len(runs)
+    for loop in loops(program):
+        for b in loop.blocks:
+            around[b] = sum(runs[each] for each in loop.blocks)
+    found: dict[int, float] = {}
+    for block, weight, size in zip(program.blocks, weights, around, strict=True):
+        if weight:
+            found[size] = found.get(size, 0.0) + weight * (block.end - block.start)
+    return tuple(sorted(found.items()))
+
+
+def _awaited(weights: Sequence[float], done: Sequence[BlockWalk]) -> tuple[tuple[int, float], ...]:
+    """See `Summary.awaited`."""
+    found: dict[int, float] = {}
+    for weight, block in zip(weights, done, strict=True):
+        for places, cycles in block.awaited.items():
+            k = min(places, _MOST_AWAITED)
+            found[k] = found.get(k, 0.0) + weight * cycles
+    total = sum(found.values())
+    return tuple((k, each / total) for k, each in sorted(found.items()) if total and each)
+
+
+def _phases(
+    program: Program,
+    marks: Marks,
+    weights: Sequence[float],
+    seen: Mapping[int, MemoryAccess],
+    walks: Sequence[Sequence[BlockWalk]],
+) -> tuple[Phase, ...]:
+    """See `Summary.phases`."""
+    if not marks.barriers:
+        return ()
+    of, inside, count = piece_of(program, frozenset(marks.barriers))
+    if count < 2:
+        return ()
+    instructions, wavefronts, far = [0.0] * count, [0.0] * count, [0.0] * count
+    cycles = [[0.0] * len(walks) for _ in range(count)]
+    for block, weight in zip(program.blocks, weights, strict=True):
+        if not weight:
+            continue
+        for i in range(block.start, block.end):
+            k = of[i]
+            instructions[k] += weight
+            access = seen.get(i)
+            if access is not None and access.kind:
+                wavefronts[k] += weight * access.wavefronts
+                if access.kind not in ("shared", "local_load", "local_store"):
+                    far[k] += weight * (access.sectors + access.repeats) * SECTOR_BYTES
+        for a, done in enumerate(walks):
+            each = done[block.index]
+            for phase, span in zip(inside[block.index], spans(each.cycles, each.cuts), strict=True):
+                cycles[phase][a] += weight * span
+    return tuple(
+        Phase(instructions[k], wavefronts[k], far[k], tuple(cycles[k]))
+        for k in range(count)
+        if instructions[k]
+    )
+
+
+def _marks(program: Program, forms: Sequence[Form]) -> Marks:
+    """What the walk must know of single instructions; the loads are filled in later."""
+    words: list[list[int]] = program.code.words.tolist()
+    named: dict[str, set[int]] = {}
+    for i, form in enumerate(forms):
+        named.setdefault(form.name, set()).add(i)
+    counted: dict[int, tuple[int, int, int]] = {}
+    for i in named.get("DEPBAR", ()):
+        lo, hi = words[i]
+        counted[i] = get_field(lo, hi, 44, 3), get_field(lo, hi, 38, 6), get_field(lo, hi, 32, 6)
+    return Marks(
+        barriers=barriers(program),
+        copies=frozenset(named.get(COPY, ())),
+        commits=frozenset(named.get("LDGDEPBAR", ())),
+        counted=counted,
+    )
 
 
 _Latency = dict[int, tuple[float, str]]
@@ -251,21 +358,25 @@ def _fixed(
     return found, far, local
 
 
-def _time(
+def _walked(
     program: Program,
     weights: list[float],
     fixed: tuple[_Latency, list[tuple[int, float]], list[tuple[int, float]]],
     latency: float,
     local: float,
     machine: Timing,
-) -> WarpTime:
+    marks: Marks,
+) -> list[BlockWalk]:
     known, far, near = fixed
     latencies = dict(known)
     latencies.update((i, (latency + more, "long_scoreboard")) for i, more in far)
     latencies.update((i, (local + more, "local_memory")) for i, more in near)
+    return walk(program, weights, latencies, machine.latency["operand_read"], marks)
+
+
+def _time(weights: Sequence[float], done: Sequence[BlockWalk]) -> WarpTime:
     cycles = 0.0
     lost: Stalls = {}
-    done = walk(program, weights, latencies, machine.latency["operand_read"])
     for weight, block in zip(weights, done, strict=True):
         cycles += weight * block.cycles
         for cause, each in block.lost.items():
@@ -282,5 +393,9 @@ def from_json(data: dict[str, Any]) -> Summary:
     """The inverse of `to_json`."""
     fields: dict[str, Any] = dict(data)
     fields["traffic"] = {kind: Traffic(**each) for kind, each in data["traffic"].items()}
+    fields["fetched"] = tuple((int(a), float(b)) for a, b in data.get("fetched", ()))
+    fields["awaited"] = tuple((int(a), float(b)) for a, b in data.get("awaited", ()))
+    phases = [Phase(**each) for each in data.get("phases", ())]
+    fields["phases"] = tuple(replace(each, cycles=tuple(each.cycles)) for each in phases)
     fields["times"] = tuple((WarpTime(**a), WarpTime(**b)) for a, b in data["times"])
     return Summary(**fields)

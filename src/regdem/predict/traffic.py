@@ -63,10 +63,13 @@ class MemoryAccess:
 @dataclass(frozen=True)
 class MemoryUse:
     """The memory instructions of a program, constant bank aside, and the bytes of L1 lines that one
-    warp comes back to after a wait (`reused_bytes`, of the block where they are most)."""
+    warp comes back to after a wait (`reused_bytes`, of the block where they are most). `places`:
+    accesses to global memory with the same one are at known distances from each other; gathers
+    have none."""
 
     accesses: dict[int, MemoryAccess]
     reused_bytes: int
+    places: dict[int, tuple[int, int]]
 
 
 def memory_use(program: Program) -> MemoryUse:
@@ -109,7 +112,8 @@ def memory_use(program: Program) -> MemoryUse:
                 is_atomic=form.reads_memory and form.writes_memory and not copied,
             )
         most = max(most, sum(group.reused_bytes for group in groups.values()))
-    return MemoryUse(found, most)
+    places = {i: known[i].base for i, each in found.items() if i in known and not each.is_gather}
+    return MemoryUse(found, most, places)
 
 
 def accesses(program: Program) -> dict[int, MemoryAccess]:
