@@ -124,7 +124,8 @@ class Request:
 
     `threads`: the launch's block. `registers` or `blocks`: the target. `candidates`: the order
     (`transform/candidates.py`). `dynamic_shared_bytes`: of the launch, for the occupancy.
-    `fold`: instructions may name constants themselves instead of a register that holds them.
+    `fold`: instructions may name immediates and uniform registers themselves instead of a register
+    with that value; `fold_banks`: and words of constant banks, which ptxas never does on sm_90.
     `shared_opt_in`: the host lets the kernel have more than 48 KiB of shared memory, static and
     dynamic together (`cudaFuncAttributeMaxDynamicSharedMemorySize`).
     `reschedule`: instructions may get a new order (`rescheduling.py`).
@@ -141,6 +142,7 @@ class Request:
     rematerialise: bool = True
     uniform: bool = True
     fold: bool = True
+    fold_banks: bool = False
     reschedule: bool = False
     local_slots: int = 0
     paper_passes: frozenset[str] = frozenset({ELIMINATE})
@@ -253,6 +255,7 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
             local_slots=request.local_slots,
             uniform=request.uniform and rematerialise == request.rematerialise,
             fold=fold,
+            banks=request.fold_banks,
             paper_passes=request.paper_passes,
         )
         return demote(kernel, options)

@@ -26,7 +26,7 @@ def test_faults_are_caught(case: tuple[str, str, int]) -> None:
     verdict = check_pair(bench.original, bench.rewritten, threads=THREADS)
     assert verdict.findings == ()
     planted = list(accepted(bench, 3))
-    assert len({kind for kind, _, _ in planted}) >= 7
+    assert len({kind for kind, _, _ in planted}) >= 5
     assert [fault for fault in planted if fault[2]] == []
 
 

@@ -15,7 +15,8 @@ from regdem.isa.decode import decode
 from regdem.isa.sources import constant_sources
 from regdem.transform.demote import demote
 from regdem.transform.demoted import DemoteOptions, Rewrite, program_of
-from regdem.transform.fold import Folding, constant_folds, folding
+from regdem.transform.fold import Folding, folding, folds_of
+from regdem.transform.uniform import aligned_first, paired_registers
 
 TESTS = Path(__file__).parent.parent
 CUBIN = Cubin.parse((TESTS / "analysis/data/remainders.cubin").read_bytes(), "remainders")
@@ -23,7 +24,7 @@ DOTS = CUBIN.kernel("dots")
 
 
 def proved(registers: int, *, fold: bool = True) -> Rewrite:
-    done = demote(DOTS, DemoteOptions(registers, 128, 40, fold=fold))
+    done = demote(DOTS, DemoteOptions(registers, 128, 40, fold=fold, banks=True))
     new = Cubin.parse(CUBIN.with_kernel("dots", done.edit).to_bytes(), "new").kernel("dots")
     assert check_pair(DOTS, new, threads=128).findings == ()
     assert new.registers_per_thread <= registers
@@ -44,13 +45,13 @@ def test_folding_saves_slots_or_instructions(registers: int) -> None:
 def test_folds_name_what_the_definition_moves() -> None:
     program = program_of(DOTS)
     found = webs(program, liveness(program))
-    folds = constant_folds(program, found)
+    folds = folds_of(program, found, banks=True)
     assert len(folds.by_instruction) >= 6
     for i, fold in folds.by_instruction.items():
         assert fold.instruction == i
         for index in fold.webs:
             web = found.webs[index]
-            assert i in folds.uses_of(web)
+            assert i in folds.uses_of((web,), uniform=False)
             (definition,) = web.writes
             moved = constant_sources(program.code.word(definition))
             row = int(program.code.operand_start[definition])
@@ -62,14 +63,14 @@ def _edit(*, whole: bool) -> tuple[Folding, set[int]]:
     """The edit for all webs whose uses can all be folded, or for all with one that can't."""
     program = program_of(DOTS)
     found = webs(program, liveness(program))
-    folds = constant_folds(program, found)
+    folds = folds_of(program, found, banks=True)
     values = [
         ((web,), uses)
         for web in found.webs
-        if (uses := folds.uses_of(web)) and uses.issuperset(web.reads) == whole
+        if (uses := folds.uses_of((web,), uniform=False)) and uses.issuperset(web.reads) == whole
     ]
     assert values
-    edit = folding(program, found, folds, values)
+    edit = folding(program, found, folds, values, {})
     return edit, {parts[0].writes[0] for parts, _ in values}
 
 
@@ -106,12 +107,50 @@ def test_no_distance_shrinks() -> None:
 
 
 def test_folded_operands_keep_no_reuse_flag() -> None:
-    program = program_of(DOTS)
-    folds = constant_folds(program, webs(program, liveness(program)))
+    edit, _ = _edit(whole=False)
     words = b"".join(
-        lo.to_bytes(8, "little") + hi.to_bytes(8, "little")
-        for lo, hi in (fold.word for fold in folds.by_instruction.values())
+        lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in edit.replace.values()
     )
     code = decode(words)
     assert not code.reuse.any()
     assert (code.form >= 0).all()
+
+
+def test_banks_are_named_on_request_only() -> None:
+    program = program_of(DOTS)
+    assert not folds_of(program, webs(program, liveness(program)))
+
+
+UNIFORM = Cubin.parse((TESTS / "transform/data/uniform.cubin").read_bytes(), "uniform")
+
+
+@pytest.mark.parametrize(
+    ("name", "registers"),
+    [("shared_terms", 39), ("shared_terms", 38), ("shared_terms_call", 43)],
+)
+def test_uniform_registers_are_named_where_they_are_used(name: str, registers: int) -> None:
+    kernel = UNIFORM.kernel(name)
+    made: list[Rewrite] = []
+    for fold in (True, False):
+        done = demote(kernel, DemoteOptions(registers, 128, 40, fold=fold))
+        new = Cubin.parse(UNIFORM.with_kernel(name, done.edit).to_bytes(), "new").kernel(name)
+        assert check_pair(kernel, new, threads=128).findings == ()
+        made.append(done)
+    folded, plain = made
+    assert folded.folded
+    assert not plain.folded
+    assert folded.slots <= plain.slots
+    assert folded.cycles < plain.cycles
+    assert all(f.source.startswith("UR") and not f.is_gone for f in folded.folded)
+    assert not folded.removed_instructions
+
+
+def test_pairs_of_uniform_registers_are_aligned() -> None:
+    free = [62, 61, 60, 59, 57, 56, 3]
+    assert paired_registers(free) == 4
+    numbers = aligned_first(free, [1, 2, 1, 2])
+    assert numbers[1] == (60, 61)
+    assert numbers[3] == (56, 57)
+    assert {numbers[0], numbers[2]} == {(62,), (59,)}
+    with pytest.raises(ValueError, match="no uniform register"):
+        aligned_first(free, [2, 2, 2])

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 
@@ -57,7 +56,7 @@ from regdem.transform.demoted import (
     program_of,
 )
 from regdem.transform.finish import estimated_cycles, finish
-from regdem.transform.fold import Folding, Folds, constant_folds, folding
+from regdem.transform.fold import Folding, Folds, folding, folds_of
 from regdem.transform.gaps import (
     Choice,
     Value,
@@ -90,8 +89,22 @@ from regdem.transform.slots import (
     may_use_dynamic,
     prologue,
 )
-from regdem.transform.spill import Access, hoist, insertions, place, sink
-from regdem.transform.uniform import free_uniform_registers, is_late, uniform_webs
+from regdem.transform.spill import (
+    Access,
+    Placement,
+    hoist,
+    insertions,
+    place,
+    sink,
+    store_positions,
+)
+from regdem.transform.uniform import (
+    aligned_first,
+    free_uniform_registers,
+    is_late,
+    paired_registers,
+    uniform_webs,
+)
 
 _LONGEST_TWICE = 3000
 """Instructions up to which a choice is made without uniform registers, too."""
@@ -203,7 +216,8 @@ def _cheaper(
     kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
 ) -> Rewrite:
     """The one of several rewrites that is estimated to run fastest, with and without folding."""
-    may_fold = options.fold and bool(constant_folds(program, webs(program, live)).by_instruction)
+    found = webs(program, live)
+    may_fold = bool(_foldable(program, found, _shared(program, found, options), options))
     try:
         best, way = _cheapest(kernel, program, live, limit, replace(options, fold=False))
     except UnsupportedError:
@@ -264,9 +278,13 @@ def _by_live_range(
     if options.rematerialise:
         ways = recomputable_from_inputs(program, live, found)
         ways |= recomputable(program, found, pairs=True)
-    shared = _shared(program, found) if options.uniform else set[int]()
-    folds = constant_folds(program, found) if options.fold else Folds()
-    ways = {web: i for web, i in ways.items() if web not in shared or not is_late(program, i)}
+    shared = _shared(program, found, options)
+    folds = _foldable(program, found, shared, options)
+    ways = {
+        web: i
+        for web, i in ways.items()
+        if web not in shared or not (is_late(program, i) or folds.are_most_of(found.webs[web]))
+    }
     pressure = allocation_pressure(program, live)
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
@@ -305,8 +323,15 @@ def _by_live_range(
             free = target - crowd + evicted
             room = shortage.room(free)
             assert slots is not None
-            edit = folding(program, found, folds, [(c.value.webs, c.value.folded) for c in chosen])
-            spilled = _spill(kernel, program, live, chosen, slots, room, options, edit)
+            registers = _uniform_registers(program, chosen)
+            edit = folding(
+                program,
+                found,
+                folds,
+                [(c.value.webs, c.value.folded) for c in chosen],
+                {web: numbers[0] for web, numbers in registers.items()},
+            )
+            spilled = _spill(kernel, program, live, chosen, slots, room, options, registers, edit)
             if spilled.slots > most:
                 tried.append(f"{spilled.slots} slots needed, {most} fit")
                 if not shortage.lost.any() or shortage.is_even:
@@ -328,11 +353,17 @@ def _by_live_range(
     )
 
 
-def _shared(program: Program, found: Webs) -> set[int]:
+def _shared(program: Program, found: Webs, options: DemoteOptions) -> set[int]:
     """The webs that may go to uniform registers: no more than there are, the least read first."""
-    room = len(free_uniform_registers(program))
+    if not options.uniform:
+        return set()
+    room = paired_registers(free_uniform_registers(program))
     webs_of = uniform_webs(program, found)
     return set(sorted(webs_of, key=lambda w: (len(found.webs[w].reads), w))[:room])
+
+
+def _foldable(program: Program, found: Webs, shared: set[int], options: DemoteOptions) -> Folds:
+    return folds_of(program, found, shared, banks=options.banks) if options.fold else Folds()
 
 
 def _value_sets(
@@ -341,9 +372,7 @@ def _value_sets(
     """What may leave, best first: 64-bit values as one, halves alone, with loads under way."""
     for early in (False, True):
         for pairs in (True, False):
-            values = values_of(
-                program, found, ways, pairs=pairs, uniform=shared, folded=folds.uses_of
-            )
+            values = values_of(program, found, ways, pairs=pairs, uniform=shared, folds=folds)
             if early:
                 values += [replace(v, early=True) for v in values if v.takes_slot]
             yield values
@@ -360,6 +389,8 @@ class _Item:
     definition: int | None
     away: list[bool]
     uniform: tuple[int, ...] = ()
+    whole: Access | None = None
+    """With the uses that name its uniform registers themselves."""
 
 
 def _slots(
@@ -373,6 +404,13 @@ def _slots(
     return min(tight, loose, key=lambda found: found[1])
 
 
+def _uniform_registers(program: Program, chosen: Sequence[Choice]) -> dict[int, tuple[int, ...]]:
+    """Uniform registers for the values that go to some, by their first web."""
+    values = [c.value for c in chosen if c.value.definition is None and c.value.uniform]
+    numbers = aligned_first(free_uniform_registers(program), [value.words for value in values])
+    return {value.webs[0].index: each for value, each in zip(values, numbers, strict=True)}
+
+
 def _spill(
     kernel: Kernel,
     program: Program,
@@ -381,10 +419,10 @@ def _spill(
     shared: tuple[dict[int, int], int],
     room: list[int] | None,
     options: DemoteOptions,
+    uniform: dict[int, tuple[int, ...]],
     folded: Folding,
 ) -> Spilled:
     slot_of, slots = shared
-    free = iter(free_uniform_registers(program))
     items = [
         _Item(
             choice.value.access(),
@@ -392,9 +430,10 @@ def _spill(
             slot_of.get(choice.value.webs[0].index, -1),
             choice.value.definition,
             choice.away.tolist(),
-            tuple(islice(free, choice.value.words))
-            if choice.value.definition is None and choice.value.uniform
-            else (),
+            uniform.get(choice.value.webs[0].index, ()),
+            replace(choice.value, folded=frozenset()).access()
+            if choice.value.webs[0].index in folded.by_register
+            else None,
         )
         for choice in chosen
     ]
@@ -448,10 +487,7 @@ def _insert(
         )
     count = (where.slots if where else 0) + len(at.local)
     result = Spilled(identity(program), count, where, at.frame_bytes)
-    placed = [
-        (item, place(program, live, item.access, item.away, store=item.definition is None))
-        for item in items
-    ]
+    placed = [(item, _placed(program, live, item)) for item in items]
     if options.order != "live-range" and ELIMINATE not in options.paper_passes:
         for item, placement in placed:
             unreduced(program, live, item.access, item.away, placement)
@@ -460,12 +496,12 @@ def _insert(
             spread(program, item.access, placement, idle)
     if room is not None:
         for item, placement in placed:
-            sink(program, live, item.access, placement, item.away, room)
+            sink(program, live, item.whole or item.access, placement, item.away, room)
         for item, placement in placed:
             hoist(program, item.access, placement, room)
     for item, placement in placed:
         value = item.access
-        if not value.reads:
+        if not value.reads and not (item.uniform and placement.stores):
             continue
         if item.definition is not None:
             copy = copy_of(program, item.definition)
@@ -505,6 +541,15 @@ def _insert(
     )
     result.folded.extend(folded.values)
     result.removed = len(folded.delete)
+    return result
+
+
+def _placed(program: Program, live: Liveness, item: _Item) -> Placement:
+    """Loads and stores of one value. Uses that name its uniform registers need its stores, too."""
+    result = place(program, live, item.access, item.away, store=item.definition is None)
+    if item.uniform and item.whole is not None:
+        result.stores.clear()
+        store_positions(program, live, item.whole, result, item.away)
     return result
 
 

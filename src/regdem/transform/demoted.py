@@ -25,8 +25,9 @@ class DemoteOptions:
 
     `registers`: registers per thread to reach. `threads`: threads per block of the launch.
     `most_slots`: slots per thread that fit at the target occupancy. `uniform`: values that a block
-    shares may go to uniform registers. `fold`: users may name constants themselves
-    (`transform/fold.py`). `exposed_cost`: of a load whose latency nothing covers
+    shares may go to uniform registers. `fold`: instructions may name
+    immediates and uniform registers themselves (`transform/fold.py`); `banks`: and words of
+    constant banks. `exposed_cost`: of a load whose latency nothing covers
     (`transform/gaps.py`). `local_slots`: further slots, in a longer stack frame
     (`transform/overflow.py`). `paper_passes`: of the paper's orders (`transform/paper.py`).
     """
@@ -38,6 +39,7 @@ class DemoteOptions:
     rematerialise: bool = True
     uniform: bool = True
     fold: bool = True
+    banks: bool = False
     exposed_cost: float = EXPOSED_COST
     local_slots: int = 0
     paper_passes: frozenset[str] = frozenset({ELIMINATE})

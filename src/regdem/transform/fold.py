@@ -21,7 +21,7 @@ sign; what is defined in several places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regdem.analysis.webs import STACK_POINTER, Web, Webs
@@ -32,36 +32,73 @@ from regdem.isa.sources import Source, constant_sources, with_source
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 
+_ANY_UNIFORM = Source("uniform", 0)
 _LONGEST_REUSE_STALL = 11
 """Reuse flags need a stall count of at most that."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One operand to replace: instruction, new word, what it names, and the webs it then spares."""
+    """One operand to replace: its instruction and field, the webs it names, and by what.
+
+    `source` None: the uniform register (the first of an aligned pair) that its value goes to.
+    """
 
     instruction: int
-    word: Word
-    source: Source
+    bit: int
     webs: tuple[int, ...]
+    source: Source | None
 
 
 @dataclass(frozen=True)
 class Folds:
-    """All operands that may name a constant, no more than one an instruction."""
+    """All operands that may be replaced, no more than one an instruction."""
 
     by_instruction: Mapping[int, Fold] = field(default_factory=dict[int, Fold])
 
-    def uses_of(self, web: Web) -> frozenset[int]:
-        """Uses of `web` that need no register then."""
-        folds = self.by_instruction
-        return frozenset(i for i in web.reads if i in folds and web.index in folds[i].webs)
+    def __bool__(self) -> bool:
+        return bool(self.by_instruction)
+
+    def are_most_of(self, web: Web) -> bool:
+        """Whether more than half of a web's uses could name a uniform register."""
+        uses = (self.by_instruction.get(i) for i in web.reads)
+        named = sum(f is not None and f.source is None and web.index in f.webs for f in uses)
+        return 2 * named > len(web.reads)
+
+    def uses_of(self, parts: Sequence[Web], *, uniform: bool) -> frozenset[int]:
+        """Uses that need no register once the value of `parts` (a web or an aligned pair) leaves.
+
+        `uniform`: it then goes to uniform registers.
+        """
+        mine = {web.index for web in parts}
+        found: set[int] = set()
+        for i in parts[0].reads:
+            fold = self.by_instruction.get(i)
+            if fold is None or not mine.issubset(fold.webs):
+                continue
+            if fold.source is not None or (uniform and len(fold.webs) == len(parts)):
+                found.add(i)
+        return frozenset(found)
 
 
-def constant_folds(program: Program, webs: Webs) -> Folds:
-    """What could be folded, constants moved by one instruction each."""
+def folds_of(
+    program: Program, webs: Webs, uniform: Collection[int] = (), *, banks: bool = False
+) -> Folds:
+    """What could be folded: constants that one instruction moves, and the webs of `uniform`.
+
+    `banks`: words of constant banks may be operands.
+    """
     held = _constants(program, webs)
-    return _folds(program, webs, held.get) if held else Folds()
+    if not banks:
+        held = {web: source for web, source in held.items() if source.kind == "immediate"}
+    folds = _folds(program, webs, lambda named: _together([held.get(web) for web in named]))
+    if uniform:
+
+        def to_uniform(named: Sequence[int]) -> Source | None:
+            return _ANY_UNIFORM if len(named) <= 2 and all(w in uniform for w in named) else None
+
+        folds = {**_folds(program, webs, to_uniform), **folds}
+    return Folds(folds)
 
 
 def _constants(program: Program, webs: Webs) -> dict[int, Source]:
@@ -84,7 +121,9 @@ def _constants(program: Program, webs: Webs) -> dict[int, Source]:
     return found
 
 
-def _folds(program: Program, webs: Webs, held: Callable[[int], Source | None]) -> Folds:
+def _folds(
+    program: Program, webs: Webs, source_of: Callable[[Sequence[int]], Source | None]
+) -> dict[int, Fold]:
     code = program.code
     instruction: list[int] = code.operand_instruction.tolist()
     bits: list[int] = code.operand_bit.tolist()
@@ -95,13 +134,13 @@ def _folds(program: Program, webs: Webs, held: Callable[[int], Source | None]) -
             continue
         if code.operand_file[row] != RegisterFile.GPR:
             continue
-        source = _together([held(web) for web in named])
-        if source is None or _reads_besides(program, webs, row, named):
+        source = source_of(named)
+        if source is None or with_source(code.table, code.word(i), bits[row], source) is None:
             continue
-        word = with_source(code.table, code.word(i), bits[row], source)
-        if word is not None:
-            result[i] = Fold(i, word, source, tuple(named))
-    return Folds(result)
+        if not _reads_besides(program, webs, row, named):
+            kept = None if source is _ANY_UNIFORM else source
+            result[i] = Fold(i, bits[row], tuple(named), kept)
+    return result
 
 
 def _together(parts: list[Source | None]) -> Source | None:
@@ -111,10 +150,9 @@ def _together(parts: list[Source | None]) -> Source | None:
         return None
     if len(parts) == 1:
         return first
-    step = {"constant": 4, "uniform": 1, "immediate": 0}[first.kind]
-    if not step or first.value % (2 * step):
+    if first.kind != "constant" or first.value % 8:
         return None
-    return first if parts[1] == replace(first, value=first.value + step) else None
+    return first if parts[1] == replace(first, value=first.value + 4) else None
 
 
 def _reads_besides(program: Program, webs: Webs, row: int, named: Iterable[int]) -> bool:
@@ -146,11 +184,15 @@ class Folded:
 
 @dataclass(frozen=True)
 class Folding:
-    """An edit: words to put in place of others, instructions that go, and what that does."""
+    """An edit: words to put in place of others, instructions that go, and what that does.
+
+    `by_register`: values, by their first web, whose uniform registers are named.
+    """
 
     replace: Mapping[int, Word] = field(default_factory=dict[int, Word])
     delete: frozenset[int] = frozenset()
     values: tuple[Folded, ...] = ()
+    by_register: frozenset[int] = frozenset()
 
 
 def folding(
@@ -158,30 +200,43 @@ def folding(
     webs: Webs,
     folds: Folds,
     values: Iterable[tuple[Sequence[Web], frozenset[int]]],
+    uniform: Mapping[int, int],
 ) -> Folding:
-    """The edit that folds some uses of each of `values` (webs, uses)."""
-    wanted = [(parts, uses) for parts, uses in values if uses]
-    if not wanted:
-        return Folding()
-    by_instruction = {i: folds.by_instruction[i] for _, uses in wanted for i in uses}
-    definitions = {parts[0].writes[0] for parts, _ in wanted}
-    gone = _unread(webs, by_instruction, definitions)
-    words = {i: fold.word for i, fold in by_instruction.items()}
+    """The edit that folds some uses of each of `values` (webs, uses).
+
+    `uniform`: the first uniform register of values that have one, by their first web.
+    """
+    code = program.code
+    words: dict[int, Word] = {}
+    constant: dict[int, Fold] = {}
+    told: list[Folded] = []
+    by_register: set[int] = set()
     depth = loop_depth(program)
-    told = tuple(
-        Folded(
-            parts[0].register,
-            parts[0].index,
-            str(by_instruction[min(uses)].source),
-            len(uses),
-            parts[0].writes[0] in gone,
-            max(depth[int(program.block_of[i])] for i in uses),
-            len(parts),
-        )
-        for parts, uses in wanted
-    )
+    wanted = [(parts, uses) for parts, uses in values if uses]
+    for parts, uses in wanted:
+        first = parts[0].index
+        sources: set[str] = set()
+        for i in sorted(uses):
+            fold = folds.by_instruction[i]
+            source = fold.source or Source("uniform", uniform[first])
+            word = with_source(code.table, code.word(i), fold.bit, source)
+            assert word is not None
+            words[i] = word
+            sources.add(str(source))
+            if fold.source is not None:
+                constant[i] = fold
+            else:
+                by_register.add(first)
+        deepest = max(depth[int(program.block_of[i])] for i in uses)
+        name = ", ".join(sorted(sources))
+        told.append(Folded(parts[0].register, first, name, len(uses), False, deepest, len(parts)))
+    gone = _unread(webs, constant, {parts[0].writes[0] for parts, _ in wanted})
     new, delete = _without(program, gone, words)
-    return Folding(new, delete, told)
+    values_told = tuple(
+        replace(each, is_gone=parts[0].writes[0] in gone)
+        for each, (parts, _) in zip(told, wanted, strict=True)
+    )
+    return Folding(new, delete, values_told, frozenset(by_register))
 
 
 def _unread(webs: Webs, folded: Mapping[int, Fold], definitions: set[int]) -> set[int]:

@@ -45,6 +45,7 @@ from regdem.transform.candidates import (
     STORE_COST,
     occupied_instructions,
 )
+from regdem.transform.fold import Folds
 from regdem.transform.hazards import LATENCY_CYCLES
 from regdem.transform.recompute import words_of
 from regdem.transform.spill import LOAD_CYCLES, Access, Placement, keeps_old, place, store_positions
@@ -130,13 +131,14 @@ def values_of(
     *,
     pairs: bool = True,
     uniform: Collection[int] = (),
-    folded: Callable[[Web], frozenset[int]] = lambda web: frozenset(),
+    folds: Folds | None = None,
 ) -> list[Value]:
     """The values that may leave: webs, joined to pairs where both halves go together.
 
-    `uniform`: the webs that may go to uniform registers. `folded`: the uses of a web that then need
-    no register.
+    `uniform`: the webs that may go to uniform registers. `folds`: operands that need no
+    register then.
     """
+    folds = folds or Folds()
     n = len(program)
     pair_of = _pairs(webs) if pairs else {}
     result: list[Value] = []
@@ -151,7 +153,7 @@ def values_of(
             alone = low is not None and words_of(program, low) == 1
             shared = web.index in uniform
             again = low if alone else None
-            named = folded(web) if shared or again is not None else frozenset[int]()
+            named = _named(folds, (web,), again, uniform=shared)
             result.append(Value((web,), occupied, again, uniform=shared, folded=named))
             continue
         done.add(partner.index)
@@ -159,10 +161,18 @@ def values_of(
         together = low is not None and low == recomputable.get(partner.index)
         shared = web.index in uniform and partner.index in uniform
         again = low if together else None
-        free = shared or again is not None
-        named = folded(web) & folded(partner) if free else frozenset[int]()
+        named = _named(folds, (web, partner), again, uniform=shared)
         result.append(Value((web, partner), both, again, uniform=shared, folded=named))
     return result
+
+
+def _named(
+    folds: Folds, parts: tuple[Web, ...], again: int | None, *, uniform: bool
+) -> frozenset[int]:
+    """Uses that name a value themselves once it has left; none where it goes to a slot."""
+    if again is None and not uniform:
+        return frozenset()
+    return folds.uses_of(parts, uniform=uniform and again is None)
 
 
 def _pairs(webs: Webs) -> dict[int, Web]:

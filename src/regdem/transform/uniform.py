@@ -18,6 +18,8 @@ values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from regdem.analysis.bits import FILE_BASE, FILE_MASK, def_masks, use_masks
@@ -52,6 +54,32 @@ def free_uniform_registers(program: Program) -> list[int]:
         used |= use | define
     base, count = FILE_BASE[RegisterFile.UGPR], FILE_SIZE[RegisterFile.UGPR]
     return [r for r in range(count - 1, -1, -1) if not used >> (base + r) & 1]
+
+
+def aligned_first(registers: Sequence[int], words: Sequence[int]) -> list[tuple[int, ...]]:
+    """Registers for values of one or two words each, in the order of `words`.
+
+    Two words get an aligned pair, in ascending order. Raises `ValueError` where there are not
+    enough (there are for as many words as `registers` has in aligned pairs).
+    """
+    free = set(registers)
+    pairs = [r for r in registers if r % 2 == 0 and r + 1 in free]
+    result: list[tuple[int, ...]] = [()] * len(words)
+    for k in sorted(range(len(words)), key=lambda k: -words[k]):
+        if words[k] == 2:
+            first = next((r for r in pairs if r in free and r + 1 in free), None)
+        else:
+            first = max(free, default=None)
+        if first is None:
+            raise ValueError("no uniform register is left")
+        result[k] = tuple(range(first, first + words[k]))
+        free.difference_update(result[k])
+    return result
+
+
+def paired_registers(registers: Sequence[int]) -> int:
+    """How many of the registers are in aligned pairs."""
+    return sum(r ^ 1 in registers for r in registers)
 
 
 def uniform_webs(program: Program, webs: Webs) -> set[int]:
