@@ -329,6 +329,15 @@ def short_stall(bench: Bench) -> Iterator[tuple[int, Kernel]]:
         yield i, bench.with_word(i, with_control(bench.words[i], stall=stall))
 
 
+def behind_barrier(bench: Bench) -> Iterator[tuple[int, Kernel]]:
+    """Memory touched one cycle before a barrier in front of it has taken effect."""
+    timing = timing_of(bench.view)
+    for i, needed in enumerate(timing.sync[:-1]):
+        stall = int(bench.view.code.stall[i])
+        if needed > 1 and stall >= needed and timing.minds_sync[i + 1]:
+            yield i, bench.with_word(i, with_control(bench.words[i], stall=needed - 1, bit=0))
+
+
 def overlap(bench: Bench) -> Iterator[tuple[int, Kernel]]:
     """Slots over the kernel's own shared memory, static or dynamic."""
     for i in range(60):
@@ -392,6 +401,7 @@ KINDS: tuple[Kind, ...] = (
     missing_wait,
     missing_scoreboard,
     early_wait,
+    behind_barrier,
     wrong_slot,
     store_to_wrong_slot,
     zero_stored,

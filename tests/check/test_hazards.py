@@ -58,7 +58,23 @@ def test_the_table_is_asked_from_the_particular_to_the_general() -> None:
     assert table.required("RAW", "a:X", "b:P", "r24") == 4
     assert table.required("RAW", "a:Y", "b:P", "r24") == 6
     assert table.required("RAW", "a:Y", "b:Q", "r24") == 6
-    assert table.required("RAW", "a:Z", "b:Q", "r24") == 4
+    assert table.required("RAW", "a:Z", "b:Q", "r24") == 6  # nothing is known: as the slowest
+
+
+def test_what_is_known_of_some_of_a_class_is_not_taken_for_all() -> None:
+    """UMOV's results are there after 2 cycles, UIADD3's after 6: a new order of `lennard_jones`
+    took 2 for both, since UIADD3 before IMAD.WIDE is rare, and was wrong on an H200."""
+    table = latency_table("sm_90")
+    assert table.required("RAW", "uniform:UMOV", "imad_wide:IMAD", "u32") == 2
+    for name in ("UIADD3", "USHF", "ULEA", "UIMAD", "UNKNOWN"):
+        assert table.required("RAW", f"uniform:{name}", "imad_wide:IMAD", "u32") == 6
+    rare = LatencyTable("sm_90", [row("a:X", "b:P", 4, 1000), row("a:Y", "b:P", 6, 90)])
+    assert rare.required("RAW", "a:Y", "b:P", "r24") == 4  # too rare to be a bound of its own
+    rare = LatencyTable(
+        "sm_90",
+        [row("a:X", "b:P", 4, 1000), row("a:Y", "b:P", 6, 90), row("a:X", "b:R", 7, 1000)],
+    )
+    assert rare.required("RAW", "a:Y", "b:P", "r24") == 6
 
 
 def test_rare_pairs_and_single_templates_do_not_make_bounds() -> None:

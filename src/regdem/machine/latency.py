@@ -11,9 +11,9 @@ writes it from libraries set apart for calibration; other libraries are held out
 Trust: a bound counts where ptxas was seen exactly at it often enough, and in enough different
 files, that it is the hardware's and not an accident of scheduling or of one template (`is_tight`).
 The table is asked from the particular to the general: the two instructions, then the producer and
-the consumer's class or family, then both classes. Where even these are hardly known, the usual
-(median) bound of the producer's class for operands of the same register file counts, or else its
-least, but never more than ptxas was seen to leave.
+the consumer's class or family, then both classes, where the slowest of their pairs counts. Where
+even these are hardly known, the producer's class at its slowest for operands of the same register
+file counts, or else its least, but never more than ptxas was seen to leave.
 
 `kind` is RAW (role: which operand of the consumer), WAW, WAR of uniform registers, or SYNC (a
 synchronisation and what touches memory behind it). Two writes must land in order: the distance
@@ -53,9 +53,10 @@ class LatencyRow:
     files_at_least: int
 
 
-_PIPES = {"alu:VIADD": "imad"}
+_PIPES = {"alu:VIADD": "imad", "uniform:UMOV": "uniform_move", "uniform:ULDC": "uniform_move"}
 """Instructions whose distances are those of another class: VIADD passes its result to IMAD, and
-takes FMUL's and IMAD's, in 4 cycles, as the multiply-add pipe does and the integer pipe doesn't."""
+takes FMUL's and IMAD's, in 4 cycles, as the multiply-add pipe does and the integer pipe doesn't;
+what UMOV and ULDC write is read 2 cycles later, what other uniform instructions write, 6."""
 
 
 def _class_of(name: str) -> str:
@@ -168,6 +169,7 @@ class LatencyTable:
         self._evidence: dict[_Key, _Evidence] = {}
         self._latency: dict[str, int] = {}
         self._known: dict[_Key, int] = {}
+        self._worst: dict[_Key, int] = {}
         for row in rows:
             for key in set(_keys(row.kind, row.producer, row.consumer, row.role)):
                 general = ":" not in key[1]
@@ -191,6 +193,10 @@ class LatencyTable:
             if ":" not in producer and ":" not in consumer:
                 usual = self._usual.setdefault(_usual_key(producer, consumer, port), [])
                 usual.append(evidence.least_cycles)
+            if ":" in producer and ":" in consumer:
+                for general in _keys(kind, producer, consumer, _ROLE_OF_PORT.get(port, port))[1:]:
+                    worst = self._worst.get(general, 0)
+                    self._worst[general] = max(worst, evidence.least_cycles)
 
     def required(self, kind: str, producer: str, consumer: str, role: str) -> int:
         """Cycles that must lie between issue of the producer and of the consumer."""
@@ -224,23 +230,28 @@ class LatencyTable:
         return unknown if variable else self._latency_of(name, unknown)
 
     def _required_read(self, producer: str, consumer: str, role: str) -> int:
-        last: _Evidence | None = None
-        fewest = 1 << 30  # that ptxas was seen to leave in exactly these or their classes
+        fewest = 1 << 30  # that ptxas was seen to leave in exactly these
+        is_known = False
+        bound = 0
         for key in _keys("RAW", producer, consumer, role):
             evidence = self._evidence.get(key)
             if evidence is None:
                 continue
-            fewest = min(fewest, evidence.least_cycles)
-            if evidence.is_tight:
-                return min(fewest, evidence.least_cycles)
-            last = evidence
-        known = sorted(self._usual.get(_usual_key(_class_of(producer), consumer, role), ()))
-        few = self._fewest.get((_class_of(producer), _file_of(role)), NEVER_SEEN_CYCLES)
-        if last is not None and last.seen >= _KNOWN:
-            # Seen often, if never tight: what ptxas was seen to leave, up to the producer's worst.
-            return min(fewest, known[-1] if known else few)
-        usual = known[len(known) // 2] if known else few
-        return usual if last is None else min(fewest, usual)
+            if ":" in key[1] and ":" in key[2]:
+                if evidence.is_tight:
+                    return evidence.least_cycles
+                fewest, is_known = evidence.least_cycles, evidence.seen >= _KNOWN
+            elif evidence.is_tight:
+                # Others of its kind may differ: it is taken for the slowest that is known.
+                bound = self._worst.get(key, 0) or evidence.least_cycles
+                break
+        known = self._usual.get(_usual_key(_class_of(producer), consumer, role))
+        slowest = max(known) if known else 0
+        if not bound:
+            few = self._fewest.get((_class_of(producer), _file_of(role)), NEVER_SEEN_CYCLES)
+            bound = slowest or few
+        # Seen often, if never tight: what ptxas was seen to leave, up to the producer's worst.
+        return min(fewest, max(bound, slowest) if is_known else bound)
 
     def _required_write(self, producer: str, consumer: str, role: str) -> int:
         first = self._latency_of(producer, NEVER_SEEN_CYCLES)
@@ -285,6 +296,10 @@ def _port(consumer: str, role: str) -> str:
     if _family_of(consumer) == "memory":
         return "r data" if role in ("r32", "r64") else role
     return "r" if role in ("r24", "r32") else role
+
+
+_ROLE_OF_PORT = {"r": "r24", "r data": "r32", "u": "u32", "p": "p77"}
+"""A role that leads back to each port."""
 
 
 def _keys(kind: str, producer: str, consumer: str, role: str) -> list[_Key]:
