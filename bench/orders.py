@@ -115,11 +115,11 @@ def one(job: tuple[Path, Path, dict[str, Any], dict[str, Any], int]) -> dict[str
     for extent in record["block"]:
         threads *= extent
     request = Request(BlockShape(threads), dynamic_shared_bytes=record["dynamic_shared_bytes"])
-    plan = plan_of(kernel, RescheduleOptions(_MOST_REGISTERS), RandomPlan)
-    assert isinstance(plan, RandomPlan)
-    plan.rng = random.Random(f"{record['name']} {name}")
-    plan.far = _FAR[seed % len(_FAR)]
     try:
+        plan = plan_of(kernel, RescheduleOptions(_MOST_REGISTERS), RandomPlan)
+        assert isinstance(plan, RandomPlan)
+        plan.rng = random.Random(f"{record['name']} {name}")
+        plan.far = _FAR[seed % len(_FAR)]
         new, _, _ = prove_first(cubin, kernel, request, [lambda: rescheduled(kernel, plan)])
     except RegdemError as error:
         return {**row, "reason": f"{error.code}: {error}"[:200]}

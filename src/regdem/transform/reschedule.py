@@ -50,6 +50,7 @@ from regdem.transform.listing import (
     values_of,
 )
 from regdem.transform.pace import block_cycles
+from regdem.transform.predicates import spread
 from regdem.transform.recolour import keep_numbers, moved_webs
 from regdem.transform.rename import rename
 from regdem.transform.restall import restall, reuse_flags
@@ -120,7 +121,9 @@ def plan_of(kernel: Kernel, options: RescheduleOptions, kind: type[Plan] | None 
     """What may be ordered anew in `kernel`; `kind`: a `Plan` that chooses orders another way."""
     _refuse(kernel)
     program = program_of(kernel)
-    found = webs(program, liveness(program, follow_guards=True))
+    live = liveness(program, follow_guards=True)
+    program = spread(program, live, segments(program, keep=return_addresses(program)))
+    found = webs(program, live)
     slots = {
         a.offset // INSTRUCTION_BYTES for a in kernel.annotations if a.kind == SPILL_ANNOTATION
     }
