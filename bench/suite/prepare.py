@@ -36,6 +36,8 @@ from bench.suite.variants import DEFAULT, Build, Facts, Variant, suite_variants,
 MOST_ABOVE = 4
 """Register counts from the default's up to that of cap 255, at which builds are made too."""
 _REWRITE_S = 900.0
+MOST_WIDER = 4
+"""Register counts above the default's, with fewer blocks, at which new orders are made."""
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 
 Record = dict[str, Any]
@@ -269,8 +271,11 @@ def plan(spec: KernelSpec, default: Built, widest: Built) -> tuple[list[int], li
     spills = facts.spill_store_bytes > 0
     now = resident_blocks(spec.threads, facts.registers, shared)
     counts = range(facts.registers, 256)
-    room = max(n for n in counts if resident_blocks(spec.threads, n, shared) == now)
-    return below, suite_variants(Facts(below, above[-MOST_ABOVE:], spills, facts.registers, room))
+    most = {resident_blocks(spec.threads, n, shared): n for n in counts}
+    wider = [most[blocks] for blocks in sorted(most, reverse=True) if blocks < now][:MOST_WIDER]
+    return below, suite_variants(
+        Facts(below, above[-MOST_ABOVE:], spills, facts.registers, most[now], wider)
+    )
 
 
 def finished(record: Record, out: Path) -> bool:

@@ -7,7 +7,7 @@ default is called `BUILD+REWRITE`; a rewrite of the default has no prefix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from regdem.bases import FRONTS
@@ -73,7 +73,7 @@ class Facts:
     `below`: register counts under the default's at which a block more fits, highest first; `above`:
     such boundaries from the count of the build with cap 255 down to the default's own.
     `spills`: whether the default build spills. `own`: its registers, 0 if they are not known;
-    `room`: the most registers at which as many blocks fit.
+    `room`: the most registers at which as many blocks fit; `wider`: at which one less does, two...
     """
 
     below: Sequence[int]
@@ -81,6 +81,7 @@ class Facts:
     spills: bool = False
     own: int = 0
     room: int = 0
+    wider: Sequence[int] = ()
 
 
 DEFAULT = Variant("default", "default", Build())
@@ -117,6 +118,22 @@ def ten_variants(facts: Facts) -> list[Variant]:
     return variants
 
 
+def _scheduled(variant: Variant) -> Variant:
+    """The same rewrite with its instructions in a new order as well."""
+    assert variant.rewrite is not None
+    options = (*variant.rewrite.options, "--reschedule")
+    rewrite = replace(variant.rewrite, options=options)
+    return replace(variant, name=f"{variant.name}_scheduled", rewrite=rewrite)
+
+
+def _new_order(build: Build, registers: int) -> Variant:
+    """A new order of a build within `registers`, nothing else."""
+    rewrite = Rewrite("demote", registers, ("--candidates", "none", "--reschedule"))
+    if build == DEFAULT.build:
+        return Variant("schedule", "binary", build, rewrite)
+    return Variant(f"{build.name}+schedule", "ours", build, rewrite)
+
+
 def _paper(target: int) -> Iterable[Variant]:
     for order in ("static", "cfg", "conflict"):
         options = ("--candidates", order)
@@ -148,11 +165,17 @@ def suite_variants(facts: Facts) -> list[Variant]:
     if facts.own:
         renumber = Rewrite("demote", facts.own, ("--candidates", "none"))
         variants.append(Variant("renumber", "binary", DEFAULT.build, renumber))
+        variants.append(_new_order(DEFAULT.build, facts.room))
+        for target in facts.wider:
+            wider = _new_order(DEFAULT.build, target)
+            variants.append(replace(wider, name=f"schedule_{target}"))
     if facts.spills:
-        variants.append(_promoted(DEFAULT.build))
+        variants += [_promoted(DEFAULT.build), _scheduled(_promoted(DEFAULT.build))]
         for target in sorted({n for n in (facts.room, *facts.above, 255) if n > facts.own})[:3]:
             recover = Rewrite("promote", target)
-            variants.append(Variant(f"recover_{target}", "binary", DEFAULT.build, recover))
+            recovered = Variant(f"recover_{target}", "binary", DEFAULT.build, recover)
+            variants += [recovered, _scheduled(recovered)]
+    variants.append(_new_order(Build(255), 255))
     variants.append(_promoted(Build(255)))
     variants.append(_promoted(Build(pragma=True)))
     variants += [_demoted(Build(255), target) for target in [*facts.above[-2:], *below[:1]]]
@@ -169,6 +192,7 @@ def suite_variants(facts: Facts) -> list[Variant]:
             _nvidia(Build(target)),
             _nvidia(Build(target, pragma=True)),
             _demoted(DEFAULT.build, target),
+            _scheduled(_demoted(DEFAULT.build, target)),
             _promoted(Build(target)),
             _promoted(Build(target, pragma=True)),
         ]
@@ -180,6 +204,7 @@ def suite_variants(facts: Facts) -> list[Variant]:
             ]
         if rank == 0:
             variants += _paper(target)
+            variants.append(_new_order(Build(target), target))
     for front in FRONTS:
         variants += _of_front(front, below)
     return variants

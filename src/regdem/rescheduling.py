@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from regdem.binary import Cubin, Kernel
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import Annotation
-from regdem.errors import UsageError
+from regdem.errors import ProofError, UnsupportedError, UsageError
 from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.machine import cliff_table
 from regdem.predict.model import predict
@@ -34,8 +34,9 @@ from regdem.transform.reschedule import RescheduleOptions, Rescheduling, resched
 _MOST_REGISTERS = 255
 _LEAST_GAIN = 1.005
 """What one warp alone must gain, or the kernel be predicted to, for an order to be worth it."""
-_LEAST_LOSS = 0.995
-"""What a kernel may be predicted to lose where a warp alone gains."""
+_LEAST_LOSS = 0.8
+"""What a kernel may be predicted to lose where a warp alone gains: whether it is chosen is for the
+predictor or the clock to say."""
 _L2_CYCLES, _LOCAL_CYCLES = 300.0, 30.0
 
 
@@ -134,6 +135,16 @@ def scheduled(
     return new, replace(done, after=after, rewrite=rewrite, verdict=verdict)
 
 
+def with_new_order(
+    cubin: Cubin, kernel: Kernel, request: Request, made: tuple[Cubin, Done]
+) -> tuple[Cubin, Done]:
+    """The same, or `made` as it is where no order is better or none is proved."""
+    try:
+        return scheduled(cubin, kernel, request, made)
+    except (UsageError, UnsupportedError, ProofError):
+        return made
+
+
 def composed(first: KernelEdit, second: KernelEdit) -> KernelEdit:
     """One edit that does what `first` does and then `second` (of the code that `first` gives)."""
     place = second.offset_map
@@ -181,4 +192,5 @@ def _refuse_no_gain(before: Kernel, after: Kernel, request: Request) -> None:
 
 __all__ = [
     "KernelRescheduling", "composed", "most_registers", "reschedule_kernel", "scheduled",
+    "with_new_order",
 ]  # fmt: skip

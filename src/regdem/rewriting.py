@@ -21,6 +21,7 @@ from regdem.machine import BlockShape, block_shape
 from regdem.optimizer import KernelChoice, Options, optimize_cubin
 from regdem.predict.profile import Profile, read_profile
 from regdem.promotion import promote_kernel
+from regdem.rescheduling import with_new_order
 from regdem.rewrite import KernelRewrite, Request, demote_kernel
 
 Threads = int | tuple[int, ...] | BlockShape | None
@@ -109,11 +110,13 @@ def demote(
     rematerialise: bool = True,
     uniform: bool = True,
     fold: bool = True,
+    reschedule: bool = False,
 ) -> Rewritten:
     """Fewer registers per thread, proved: `registers`, or enough for `blocks` resident blocks.
 
     threads: of the launch's block (None: what the kernel declares). shared_opt_in: the host opts in
-    to more than 48 KiB of static and dynamic shared memory together. Raises UsageError for an
+    to more than 48 KiB of static and dynamic shared memory together. reschedule: then put
+    instructions in an order with fewer waits, where one is found. Raises UsageError for an
     impossible request, UnsupportedError with the reason, ProofError if no rewrite was proved.
     """
     request = Request(
@@ -127,7 +130,10 @@ def demote(
         uniform=uniform,
         fold=fold,
     )
-    return Rewritten(*demote_kernel(_cubin(kernel), kernel, request))
+    made = demote_kernel(_cubin(kernel), kernel, request)
+    if reschedule:
+        made = with_new_order(_cubin(kernel), kernel, request, made)
+    return Rewritten(*made)
 
 
 def promote(
@@ -137,10 +143,11 @@ def promote(
     threads: Threads = None,
     dynamic_shared_bytes: int = 0,
     shared_opt_in: bool = False,
+    reschedule: bool = False,
 ) -> Rewritten:
     """Local-memory spills into shared memory, proved; also below `registers` where given.
 
-    shared_opt_in, and what is raised: as for `demote`.
+    shared_opt_in, reschedule, and what is raised: as for `demote`.
     """
     request = Request(
         threads=_shape(kernel, threads),
@@ -148,7 +155,10 @@ def promote(
         dynamic_shared_bytes=dynamic_shared_bytes,
         shared_opt_in=shared_opt_in,
     )
-    return Rewritten(*promote_kernel(_cubin(kernel), kernel, request))
+    made = promote_kernel(_cubin(kernel), kernel, request)
+    if reschedule:
+        made = with_new_order(_cubin(kernel), kernel, request, made)
+    return Rewritten(*made)
 
 
 def optimize(

@@ -34,7 +34,7 @@ _RECOVERIES = 2
 SCHEDULED_BOUND = 0.85
 _WIDER_BOUND = 0.6
 """The same for an order with more registers at a lower residency (`selective_state`: 0.6)."""
-_WIDER_ORDERS = 3
+_WIDER_ORDERS = 4
 _LEAST_TARGET = 16
 """Registers below which nothing is tried."""
 """What a new order may save."""

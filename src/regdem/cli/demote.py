@@ -52,12 +52,22 @@ of the RegDem paper: cfg, static, conflict. Nothing is written that is not prove
 )  # fmt: skip
 @click.option(
     "--no-fold", "fold", flag_value=False, default=True, type=bool,
-    help="Never let an instruction name a constant itself instead of a register that holds it.",
+    help="Never let an instruction name an immediate or a uniform register itself instead of a "
+    "register with that value.",
+)  # fmt: skip
+@click.option(
+    "--fold-banks", is_flag=True,
+    help="Let instructions name words of constant banks, too. ptxas does not for sm_90: not yet "
+    "measured.",
 )  # fmt: skip
 @click.option(
     "--local-slots", type=click.IntRange(0, 4096), default=0, metavar="N",
     help="Where shared memory holds no more: let N further 4-byte slots, the coldest, be in local "
     "memory.",
+)  # fmt: skip
+@click.option(
+    "--reschedule/--no-reschedule", default=False, show_default=True,
+    help="Then put instructions in an order with fewer waits, where one is found.",
 )  # fmt: skip
 def command(
     *,
@@ -76,7 +86,9 @@ def command(
     rematerialise: bool,
     uniform: bool,
     fold: bool,
+    fold_banks: bool,
     local_slots: int,
+    reschedule: bool,
     report: Output,
 ) -> int:
     """Rewrite kernels of FILE to need fewer registers per thread.
@@ -84,7 +96,9 @@ def command(
     FILE: a cubin; a fat binary, object, program or library, of which a copy with the new code in
     place is written; or a .cu or .ptx source.
     """
+    from regdem.rescheduling import reschedule_kernel, with_new_order
     from regdem.rewrite import Request, demote_kernel
+    from regdem.transform.candidates import NO_ORDER
     from regdem.transform.paper import ELIMINATE, parse_passes
 
     if (registers is None) == (blocks is None):
@@ -109,10 +123,14 @@ def command(
             rematerialise=rematerialise,
             uniform=uniform,
             fold=fold,
+            fold_banks=fold_banks,
             local_slots=local_slots,
             paper_passes=passes,
         )
-        return demote_kernel(cubin, each, request)
+        if reschedule and candidates == NO_ORDER and (registers or 0) > each.registers_per_thread:
+            return reschedule_kernel(cubin, each, request)
+        made = demote_kernel(cubin, each, request)
+        return with_new_order(cubin, each, request, made) if reschedule else made
 
     done = rewrite_each(opened, make)
     written = opened.write(out, done.cubins)
@@ -161,7 +179,7 @@ def summary(done: KernelRewrite) -> str:
             uses = sum(f.uses for f in rewrite.folded)
             gone = sum(f.is_gone for f in rewrite.folded)
             lines.append(
-                f"  named by their users   {len(rewrite.folded):>7} values "
+                f"  named where used       {len(rewrite.folded):>7} values "
                 f"({uses} uses, {gone} definitions removed)"
             )
         lines.append(f"  inserted               {rewrite.inserted_instructions:>7} instructions")

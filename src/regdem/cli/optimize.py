@@ -76,6 +76,10 @@ most 32 rewrites that may still win; exhaustive everything.
 @click.option(
     "--paper", is_flag=True, help="Also the RegDem paper's variants of the input, for comparison."
 )
+@click.option(
+    "--no-reschedule", "reschedule", flag_value=False, default=True, type=bool,
+    help="Never put instructions in a new order.",
+)  # fmt: skip
 @folder_option("--all-variants", "folder", help="Write every variant there.")
 @click.option("--jobs", type=click.IntRange(1), metavar="J", help="Processes; default: CPUs.")
 def command(
@@ -95,6 +99,7 @@ def command(
     trip_count: float,
     profile_text: str | None,
     paper: bool,
+    reschedule: bool,
     folder: str | None,
     jobs: int | None,
     report: Output,
@@ -119,6 +124,7 @@ def command(
             Request,
             dynamic_shared_bytes=dynamic_shared_bytes,
             shared_opt_in=shared_opt_in,
+            reschedule=reschedule,
         )
         cubins, choices, left = _optimized(opened, threads, launch, settings, executor)
     if folder is not None:

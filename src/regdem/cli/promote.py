@@ -35,6 +35,10 @@ Nothing is written that is not proved.
     help="Stay within R registers per thread: below the kernel's own, values are demoted too; "
     "above, spills come back into registers first.",
 )
+@click.option(
+    "--reschedule/--no-reschedule", default=False, show_default=True,
+    help="Then put instructions in an order with fewer waits, where one is found.",
+)  # fmt: skip
 def command(
     *,
     file: str,
@@ -46,6 +50,7 @@ def command(
     shared_opt_in: bool,
     arch: str | None,
     compile_options: tuple[str, ...],
+    reschedule: bool,
     report: Output,
 ) -> int:
     """Turn local-memory spills of kernels of FILE into shared-memory accesses.
@@ -54,6 +59,7 @@ def command(
     place is written; or a .cu or .ptx source.
     """
     from regdem.promotion import promote_kernel
+    from regdem.rescheduling import with_new_order
     from regdem.rewrite import Request
 
     opened = open_file(file, kernel, arch=arch, options=compile_options)
@@ -67,7 +73,8 @@ def command(
             dynamic_shared_bytes=dynamic_shared_bytes,
             shared_opt_in=shared_opt_in,
         )
-        return promote_kernel(cubin, each, request)
+        made = promote_kernel(cubin, each, request)
+        return with_new_order(cubin, each, request, made) if reschedule else made
 
     done = rewrite_each(opened, make)
     written = opened.write(out, done.cubins)
