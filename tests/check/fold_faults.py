@@ -23,6 +23,7 @@ from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
 from regdem.check import check_pair
 from regdem.check.operands import moved_constants, named_operand, unfolded
+from regdem.check.uniform import new_registers, uniform_constants
 from regdem.check.view import CodeView, view_of
 from regdem.isa.sources import Source, with_source
 from regdem.isa.table import table_for
@@ -31,12 +32,15 @@ from regdem.transform.demoted import DemoteOptions, program_of
 
 THREADS = 128
 CASES = (
-    ("analysis/data/remainders.cubin", "dots", 18),
-    ("analysis/data/remainders.cubin", "dots", 22),
-    ("report/data/shared_spills.cubin", "pair_forces", 26),
-    ("transform/data/uniform.cubin", "shared_terms", 38),
-    ("transform/data/uniform.cubin", "shared_terms_call", 43),
+    ("analysis/data/remainders.cubin", "dots", 18, True),
+    ("analysis/data/remainders.cubin", "dots", 18, False),
+    ("analysis/data/remainders.cubin", "dots", 22, True),
+    ("report/data/shared_spills.cubin", "pair_forces", 26, True),
+    ("report/data/shared_spills.cubin", "pair_forces", 24, False),
+    ("transform/data/uniform.cubin", "shared_terms", 38, False),
+    ("transform/data/uniform.cubin", "shared_terms_call", 43, False),
 )
+"""File, kernel, registers, whether words of constant banks may be operands."""
 _COPIES = (0xC02, 0x984)
 """MOV from a uniform register, and LDS: what they give may be a constant."""
 _SIGN, _ABSOLUTE = 1 << 63, 1 << 62
@@ -45,11 +49,11 @@ _SIGN, _ABSOLUTE = 1 << 63, 1 << 62
 class Folded:
     """A correct rewrite with folded operands, whose words can be changed one at a time."""
 
-    def __init__(self, file: str, name: str, registers: int) -> None:
+    def __init__(self, file: str, name: str, registers: int, banks: bool = True) -> None:
         data = (Path(__file__).parent.parent / file).read_bytes()
         cubin = Cubin.parse(data, file)
         self.original = cubin.kernel(name)
-        edit = demote(self.original, DemoteOptions(registers, THREADS, 40, banks=True)).edit
+        edit = demote(self.original, DemoteOptions(registers, THREADS, 40, banks=banks)).edit
         new = Cubin.parse(cubin.with_kernel(name, edit).to_bytes(), "new")
         self.rewritten = new.kernel(name)
         before = view_of(name, self.original.code, self.original.arch)
@@ -58,6 +62,7 @@ class Folded:
         texts = set(before.masked)
         folded = unfolded(before, self.view, ()).folded
         self.folded = sorted(j for j in folded if self.view.masked[j] not in texts)
+        self.new = new_registers(before, self.view)
         self.constants = {
             word
             for i in range(len(before))
@@ -69,6 +74,15 @@ class Folded:
         words = [*self.words]
         words[i] = word
         return replace(self.rewritten, code=b"".join(struct.pack("<QQ", *w) for w in words))
+
+    def kept(self) -> dict[int, tuple[str, int]]:
+        """The constants in uniform registers that the rewrite took into use."""
+        return {
+            place: word
+            for j, places in enumerate(self.view.writes)
+            if self.new.issuperset(places)
+            for place, word in zip(places, uniform_constants(*self.words[j]), strict=False)
+        }
 
     def of_kind(self, kind: str) -> Iterator[tuple[int, int]]:
         """Folded instructions that name a `kind`, and what they name."""
@@ -169,9 +183,32 @@ def lost_definition(bench: Folded) -> Iterator[tuple[int, Kernel]]:
 def wrong_uniform(bench: Folded) -> Iterator[tuple[int, Kernel]]:
     """Another uniform register of those in use."""
     used = {row.first for rows in bench.view.rows for row in rows if row.file == 1}
+    holds = bench.kept()
     for j, number in bench.of_kind("uniform"):
+        mine = holds.get(256 + number)
         for other in sorted(place - 256 for place in used if place != 256 + number):
+            if mine is not None and holds.get(256 + other) == mine:
+                continue
             yield j, bench.with_word(j, with_field(bench.words[j], 32, 6, other))
+
+
+def wrong_load(bench: Folded) -> Iterator[tuple[int, Kernel]]:
+    """Another word, or number, in a uniform register that the rewrite took into use."""
+    for j, places in enumerate(bench.view.writes):
+        if places and places[0] in bench.new and bench.view.name[j] in ("ULDC", "UMOV"):
+            low, high = bench.words[j]
+            yield j, bench.with_word(j, (low ^ 1 << 41, high))
+
+
+def wrong_target(bench: Folded) -> Iterator[tuple[int, Kernel]]:
+    """A constant loaded into another uniform register in use."""
+    for j, places in enumerate(bench.view.writes):
+        if places and places[0] in bench.new and bench.view.name[j] in ("ULDC", "UMOV"):
+            for other in sorted(bench.new.difference(places)):
+                if bench.kept().get(other) == bench.kept()[places[0]]:
+                    continue
+                word = with_field(bench.words[j], 16, 8, other - 256)
+                yield j, bench.with_word(j, word)
 
 
 KINDS: tuple[Kind, ...] = (
@@ -184,6 +221,8 @@ KINDS: tuple[Kind, ...] = (
     wrong_use,
     lost_definition,
     wrong_uniform,
+    wrong_load,
+    wrong_target,
 )
 
 
@@ -200,8 +239,8 @@ def main() -> int:
     """Plant, check and count."""
     planted: Counter[str] = Counter()
     caught: Counter[str] = Counter()
-    for file, name, registers in CASES:
-        bench = Folded(file, name, registers)
+    for file, name, registers, banks in CASES:
+        bench = Folded(file, name, registers, banks)
         if check_pair(bench.original, bench.rewritten, threads=THREADS).findings:
             print(f"{name}: the correct rewrite is rejected")
             return 1

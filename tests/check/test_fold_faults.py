@@ -20,7 +20,7 @@ DATA = Path(__file__).parent / "data" / "kernels.cubin"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_faults_are_caught(case: tuple[str, str, int]) -> None:
+def test_faults_are_caught(case: tuple[str, str, int, bool]) -> None:
     bench = Folded(*case)
     assert bench.folded
     verdict = check_pair(bench.original, bench.rewritten, threads=THREADS)

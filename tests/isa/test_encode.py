@@ -40,6 +40,8 @@ RECORDED: dict[str, Word] = {
     "MOV R5, R6": encode.mov(5, 6),
     "@!P1 MOV R5, RZ": encode.mov(5, 255, guard=Guard(1, True)),
     "ULDC UR4, c[0x0][0x28]": encode.uldc(4, 0, 0x28),
+    "ULDC.64 UR60, c[0x0][0x228]": encode.uldc(60, 0, 0x228, words=2),
+    "UMOV UR61, 0x3f800000": encode.umov(61, 0x3F800000),
     "UIADD3 UR4, UR5, -0x68, URZ": encode.uniform_add_immediate(4, 5, -0x68),
     "LDL R9, [UR8+0x8]": encode.by_uniform_address((0x80001097983, 0x1EA40000100800), 8),
     "LDL.64 R26, [UR6+0x8]": encode.by_uniform_address((0x800011A7983, 0xEE80000100A00), 6),

@@ -353,7 +353,7 @@ class DataflowCheck:
         if j >= 0:
             guard_place = rewritten.guard[j]
             negated = int(rewritten.guard_negated[j])
-            moves = self._rewritten_moves(j) if not (i >= 0 and j in self.programs.slots) else []
+            moves = [] if i >= 0 and j in self.programs.slots else self._rewritten_moves(i, j)
             written = rewritten.writes[j]
             if i < 0 and rewritten.name[j] in ("STS", "STL"):
                 written = tuple(place for place, _ in moves)
@@ -427,7 +427,7 @@ class DataflowCheck:
             return copied_constants(view, i, self.programs.constants, self.programs.addresses[0])
         return [(view.writes[i][0], ZERO if source == RZ else _names(view, i)[source])]
 
-    def _rewritten_moves(self, j: int) -> list[tuple[int, int]]:
+    def _rewritten_moves(self, i: int, j: int) -> list[tuple[int, int]]:
         view = self.programs.rewritten
         slots = self.programs.slots.get(j)
         if slots is not None:
@@ -438,7 +438,8 @@ class DataflowCheck:
             return [(place, ZERO) for place in view.writes[j]]
         source = copied_place(view.low[j], view.high[j])
         if source is None or len(view.writes[j]) != 1:
-            return copied_constants(view, j, self.programs.constants, self.programs.addresses[1])
+            numbers, addresses = self.programs.constants, self.programs.addresses[1]
+            return copied_constants(view, j, numbers, addresses, uniform=i < 0)
         return [(view.writes[j][0], source)]
 
 

@@ -28,6 +28,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from regdem.check.places import CONSTANTS, FILE_BASE
+from regdem.check.uniform import new_registers, uniform_constants
 from regdem.check.view import CodeView, OperandRow, view_of
 from regdem.errors import UnsupportedError
 
@@ -138,12 +139,23 @@ def unfolded(original: CodeView, rewritten: CodeView, kept: Collection[int]) -> 
     more.subtract(original.masked)
     known = set(original.masked)
     texts = _texts(rewritten, {text for text, count in more.items() if count > 0}, known)
+    loaded = _loaded(original, rewritten)
     if not texts:
-        return Unfolded(original, rewritten)
+        return Unfolded(original, rewritten, numbers=_numbers(original, loaded, kept))
     first, second = _Plain(original, texts), _Plain(rewritten, texts)
-    numbers = _numbers(original, first.words() | second.words(), kept)
+    numbers = _numbers(original, loaded | first.words() | second.words(), kept)
     (a, _), (b, folded) = first.view_with(numbers), second.view_with(numbers)
     return Unfolded(a, b, folded, numbers)
+
+
+def _loaded(original: CodeView, rewritten: CodeView) -> set[Word]:
+    """Constants that the rewritten program puts into uniform registers that it took into use."""
+    new = new_registers(original, rewritten)
+    found: set[Word] = set()
+    for j, places in enumerate(rewritten.writes):
+        if places and places[0] in new:
+            found.update(uniform_constants(rewritten.low[j], rewritten.high[j]))
+    return found
 
 
 def _texts(view: CodeView, more: set[int], known: set[int]) -> set[int]:
@@ -250,12 +262,22 @@ def _numbers(original: CodeView, words: set[Word], kept: Collection[int]) -> dic
 
 
 def copied_constants(
-    view: CodeView, i: int, numbers: Mapping[Word, int], kept: Collection[int]
+    view: CodeView,
+    i: int,
+    numbers: Mapping[Word, int],
+    kept: Collection[int],
+    *,
+    uniform: bool = False,
 ) -> list[tuple[int, int]]:
-    """(value, constant) for what instruction `i` moves, if all of it has numbers; else nothing."""
+    """(value, constant) for what instruction `i` moves, if all of it has numbers; else nothing.
+
+    `uniform`: also into uniform registers.
+    """
     if not numbers or i in kept:
         return []
     moved = moved_constants(view.low[i], view.high[i])
+    if uniform and not moved:
+        moved = uniform_constants(view.low[i], view.high[i])
     if len(moved) != len(view.writes[i]) or not all(word in numbers for word in moved):
         return []
     return [(to, numbers[word]) for to, word in zip(view.writes[i], moved, strict=True)]

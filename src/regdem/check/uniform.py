@@ -5,12 +5,13 @@ it between another's write and read, so that following one thread proves nothing
 a value in a uniform register nevertheless, if no write can ever change what is in there.
 
 Method: a register counts as *new* when the rewritten program moves a thread's register into it
-(`R2UR`) and the original does not name it. Only plain, unguarded `R2UR` may write it, and every one
-of them must write the same number: an expression over immediates, constant banks and the block's
-index, followed through registers and slots from the entry (`launch_values`). Such a number is the
-same in all threads of the block and at all times, so that the lane that is read does not matter,
-nor who writes last. What a thread reads behind a write of its own is then that number; that it has
-written before it reads is what the dataflow proves, which takes the register for one more place.
+(`R2UR`), or writes it with constants only (`ULDC`, `UMOV`), and the original does not name it. Only
+plain, unguarded moves of these kinds may write it, and every one must write the same number: an
+expression over immediates, constant banks and the block's index, followed through registers and
+slots from the entry (`launch_values`). Such a number is the same in all threads of the block and at
+all times, so that the lane that is read does not matter, nor who writes last. What a thread reads
+behind a write of its own is then that number; that it has written before it reads is what the
+dataflow proves, which takes the register for one more place.
 
 Not claimed: anything about uniform registers of the original, which keep their numbers and their
 instructions (`pair.py`).
@@ -31,6 +32,7 @@ from regdem.check.view import CodeView
 
 _RZ, _URZ = 255, 63
 _TO_UNIFORM, _FROM_UNIFORM = 0x2CA, 0xC02
+_ULDC, _UMOV = 0xAB9, 0x882
 _REST_HIGH = (1 << 41) - 1
 _TO_UNIFORM_HIGH = 0x000E0000
 _FROM_UNIFORM_HIGH = 0x08000F00
@@ -45,6 +47,19 @@ _Slots = Mapping[int, tuple[int, ...]]
 def is_move_to_uniform(low: int, high: int) -> bool:
     """Whether this is `R2UR URd, Ra` with nothing else to it (guard aside)."""
     return low & 0xFFF == _TO_UNIFORM and not low >> 32 and high & _REST_HIGH == _TO_UNIFORM_HIGH
+
+
+def uniform_constants(low: int, high: int) -> tuple[tuple[str, int], ...]:
+    """The words (as in `operands.py`) that a plain `ULDC`, `ULDC.64` or `UMOV` moves, or none."""
+    opcode, upper, rest = low & 0xFFF, low >> 32, high & _REST_HIGH
+    if low >> 24 & 0xFF:
+        return ()
+    if opcode == _UMOV and not rest:
+        return (("immediate", upper),)
+    if opcode != _ULDC or rest not in (0x800, 0xA00) or upper & 0xF800003F:
+        return ()
+    place = (upper >> 22 & 0x1F) << 16 | upper >> 6 & 0xFFFF
+    return tuple(("bank", place + 4 * k) for k in range(1 if rest == 0x800 else 2))
 
 
 def copied_place(low: int, high: int) -> int | None:
@@ -71,11 +86,19 @@ def is_uniform_register(place: int) -> bool:
 
 def new_registers(original: CodeView, rewritten: CodeView) -> frozenset[int]:
     """Uniform registers that the rewritten program moves values into and the original has not."""
-    moved = {
-        rewritten.writes[j][0]
-        for j, name in enumerate(rewritten.name)
-        if name == "R2UR" and rewritten.writes[j]
-    }
+    moved: set[int] = set()
+    constant: set[int] = set()
+    computed: set[int] = set()
+    for j, places in enumerate(rewritten.writes):
+        if not places or not is_uniform_register(places[0]):
+            continue
+        if rewritten.name[j] == "R2UR":
+            moved.update(places)
+        elif uniform_constants(rewritten.low[j], rewritten.high[j]):
+            constant.update(places)
+        else:
+            computed.update(places)
+    moved |= constant - computed
     return frozenset(moved - _uniform_places(original)) if moved else frozenset()
 
 
@@ -90,11 +113,9 @@ def _uniform_places(view: CodeView) -> set[int]:
 
 def keeps_in(view: CodeView, j: int, new: frozenset[int]) -> bool:
     """Whether instruction `j` puts a value into a new uniform register."""
-    return (
-        is_move_to_uniform(view.low[j], view.high[j])
-        and view.writes[j][:1] != ()
-        and (view.writes[j][0] in new)
-    )
+    low, high = view.low[j], view.high[j]
+    is_plain = is_move_to_uniform(low, high) or bool(uniform_constants(low, high))
+    return is_plain and bool(view.writes[j]) and new.issuperset(view.writes[j])
 
 
 def reads_new(view: CodeView, j: int, new: frozenset[int]) -> bool:
@@ -124,12 +145,13 @@ def uniform_findings(
         if j not in inserted or not keeps_in(view, j, new) or view.guard[j] >= 0:
             report(j, "writes a uniform register that is kept for one value")
             continue
-        place = view.writes[j][0]
         value = values.get(j)
-        if value is None:
-            report(j, f"writes {place_name(place)} with what may differ between threads or times")
-        elif known.setdefault(place, value) != value:
-            report(j, f"writes {place_name(place)} with another value than elsewhere")
+        for k, place in enumerate(view.writes[j]):
+            name = place_name(place)
+            if value is None:
+                report(j, f"writes {name} with what may differ between threads or times")
+            elif known.setdefault(place, (*value, k)) != (*value, k):
+                report(j, f"writes {name} with another value than elsewhere")
     return findings
 
 

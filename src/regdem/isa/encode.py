@@ -155,9 +155,14 @@ def nop(stall: int = 1) -> Word:
     return _word(0x918, control=ControlWord(stall=stall, yield_bit=0))
 
 
-def uldc(urd: int, bank: int, offset: int) -> Word:
-    """`ULDC urd, c[bank][offset]`."""
-    return _word(0xAB9, rd=urd, upper=_constant(bank, offset), high=0x800)
+def uldc(urd: int, bank: int, offset: int, *, words: int = 1) -> Word:
+    """`ULDC urd, c[bank][offset]`, or `ULDC.64` with two words."""
+    return _word(0xAB9, rd=urd, upper=_constant(bank, offset), high=_SIZE[words])
+
+
+def umov(urd: int, immediate: int) -> Word:
+    """`UMOV urd, immediate`."""
+    return _word(0x882, rd=urd, upper=immediate)
 
 
 def uniform_add_immediate(urd: int, ura: int, immediate: int) -> Word:

@@ -27,6 +27,7 @@ import numpy as np
 from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import (
     STACK_POINTER,
+    Web,
     Webs,
     allocation_pressure,
     call_touched,
@@ -35,6 +36,7 @@ from regdem.analysis.webs import (
 from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
+from regdem.isa.sources import Source
 from regdem.program.edit import Word, apply, identity
 from regdem.program.loops import block_weights, loop_depth
 from regdem.program.program import Program
@@ -56,7 +58,7 @@ from regdem.transform.demoted import (
     program_of,
 )
 from regdem.transform.finish import estimated_cycles, finish
-from regdem.transform.fold import Folding, Folds, folding, folds_of
+from regdem.transform.fold import Folding, Folds, folding, folds_of, moved_by, removed
 from regdem.transform.gaps import (
     Choice,
     Value,
@@ -326,12 +328,13 @@ def _by_live_range(
             registers = _uniform_registers(program, chosen)
             edit = folding(
                 program,
-                found,
                 folds,
                 [(c.value.webs, c.value.folded) for c in chosen],
                 {web: numbers[0] for web, numbers in registers.items()},
             )
-            spilled = _spill(kernel, program, live, chosen, slots, room, options, registers, edit)
+            spilled = _spill(
+                kernel, program, live, found, chosen, slots, room, options, registers, edit
+            )
             if spilled.slots > most:
                 tried.append(f"{spilled.slots} slots needed, {most} fit")
                 if not shortage.lost.any() or shortage.is_even:
@@ -391,6 +394,9 @@ class _Item:
     uniform: tuple[int, ...] = ()
     whole: Access | None = None
     """With the uses that name its uniform registers themselves."""
+    constants: tuple[Source, ...] = ()
+    """What its uniform registers may be loaded with, instead of by way of its register."""
+    webs: tuple[Web, ...] = ()
 
 
 def _slots(
@@ -415,6 +421,7 @@ def _spill(
     kernel: Kernel,
     program: Program,
     live: Liveness,
+    found: Webs,
     chosen: Sequence[Choice],
     shared: tuple[dict[int, int], int],
     room: list[int] | None,
@@ -434,10 +441,24 @@ def _spill(
             replace(choice.value, folded=frozenset()).access()
             if choice.value.webs[0].index in folded.by_register
             else None,
+            moved_by(program, choice.value.webs)
+            if options.fold and choice.value.webs[0].index in uniform
+            else (),
+            choice.value.webs,
         )
         for choice in chosen
     ]
-    return _insert(kernel, program, live, items, slots, room, options, folded=folded)
+    return _insert(
+        kernel,
+        program,
+        live,
+        items,
+        slots,
+        room,
+        options,
+        folded=folded,
+        found=found if options.fold else None,
+    )
 
 
 def _heat(program: Program, items: Sequence[_Item], slots: int) -> list[float]:
@@ -462,11 +483,13 @@ def _insert(
     options: DemoteOptions,
     idle: list[int] | None = None,
     folded: Folding | None = None,
+    found: Webs | None = None,
 ) -> Spilled:
     """Inserts the loads and stores of all values.
 
     `room`: registers free at each instruction, for loads to stand earlier and stores later; None:
-    they don't. `folded`: uses that name their operands themselves.
+    they don't. `folded`: uses that name their operands themselves. `found`: all webs;
+    definitions that nobody reads any more go.
     """
     folded = folded or Folding()
     before: dict[int, list[Word]] = {}
@@ -496,7 +519,8 @@ def _insert(
             spread(program, item.access, placement, idle)
     if room is not None:
         for item, placement in placed:
-            sink(program, live, item.whole or item.access, placement, item.away, room)
+            if not item.constants:
+                sink(program, live, item.whole or item.access, placement, item.away, room)
         for item, placement in placed:
             hoist(program, item.access, placement, room)
     for item, placement in placed:
@@ -507,16 +531,7 @@ def _insert(
             copy = copy_of(program, item.definition)
             loads, stores = insertions(program, placement, copy, None, before, after)
         elif item.uniform:
-            loads = stores = 0
-            for register, ur in enumerate(item.uniform, value.register):
-
-                def keep(guard: encode.Guard, register: int = register, ur: int = ur) -> Word:
-                    assert guard == encode.ALWAYS
-                    return encode.to_uniform(ur, register)
-
-                copy = encode.from_uniform(register, ur)
-                some = insertions(program, placement, copy, keep, before, after)
-                loads, stores = loads + some[0], stores + some[1]
+            loads, stores = _by_uniform(program, item, placement, before, after)
         else:
 
             def store(guard: encode.Guard, slot: int = item.slot, access: Access = value) -> Word:
@@ -536,18 +551,62 @@ def _insert(
         again = _begins_with_slots(kernel, program)
         words = prologue(address, scratch, where, again=again)
         before[0] = words + before.get(0, [])
-    result.edited = apply(
-        program, before=before, after=after, replace=folded.replace, delete=folded.delete
+    new, gone = folded.replace, frozenset[int]()
+    if found is not None:
+        new, gone = removed(program, found, _served(placed), new)
+        result.removed = len(gone)
+    result.edited = apply(program, before=before, after=after, replace=new, delete=gone)
+    result.folded.extend(
+        replace(each, is_gone=found is not None and found.webs[each.web].writes[0] in gone)
+        for each in folded.values
     )
-    result.folded.extend(folded.values)
-    result.removed = len(folded.delete)
     return result
+
+
+def _by_uniform(
+    program: Program,
+    item: _Item,
+    placement: Placement,
+    before: dict[int, list[Word]],
+    after: dict[int, list[Word]],
+) -> tuple[int, int]:
+    """Inserts what puts a value into its uniform registers and takes it from there."""
+    register = item.access.register
+    loads = stores = 0
+    for k, ur in enumerate(item.uniform):
+
+        def keep(guard: encode.Guard, k: int = k, ur: int = ur) -> Word:
+            assert guard == encode.ALWAYS
+            if not item.constants:
+                return encode.to_uniform(ur, register + k)
+            source = item.constants[k]
+            if source.kind == "immediate":
+                return encode.umov(ur, source.value)
+            return encode.uldc(ur, source.value >> 16, source.value & 0xFFFF)
+
+        copy = encode.from_uniform(register + k, ur)
+        some = insertions(program, placement, copy, keep, before, after)
+        loads, stores = loads + some[0], stores + some[1]
+    return loads, stores
+
+
+def _served(placed: Sequence[tuple[_Item, Placement]]) -> dict[int, set[int]]:
+    """Of each web that can do without its definition: the uses that do."""
+    return {
+        web.index: (set(web.reads) - item.access.reads) | placement.loads
+        for item, placement in placed
+        if item.definition is not None or item.constants
+        for web in item.webs
+    }
 
 
 def _placed(program: Program, live: Liveness, item: _Item) -> Placement:
     """Loads and stores of one value. Uses that name its uniform registers need its stores, too."""
     result = place(program, live, item.access, item.away, store=item.definition is None)
-    if item.uniform and item.whole is not None:
+    if item.constants:
+        is_used = bool(result.loads) or item.whole is not None
+        result.stores = {i: (i, True) for i in item.access.writes} if is_used else {}
+    elif item.uniform and item.whole is not None:
         result.stores.clear()
         store_positions(program, live, item.whole, result, item.away)
     return result

@@ -11,9 +11,10 @@ have one definition that moves constants (`isa/sources.py`), and the operation h
 instruction can name one constant only: its first such operand does. The choice of gaps takes such
 uses for no uses at all (`gaps.Value.folded`); what it lets leave is then folded, all of it.
 
-A definition whose results nobody reads any more goes. The instruction in front of it takes over its
-stall and the one behind it its waits, so that no distance between others shrinks; where either
-stands in another block, it stays as a NOP.
+A value in a uniform register that is a constant is put there by ULDC or UMOV, not by way of a
+register. A definition whose results nobody reads any more goes. The instruction in front of it
+takes over its stall and the one behind it its waits, so that no distance between others shrinks;
+where either stands in another block, it stays as a NOP.
 
 Not folded: return addresses and other values of device functions; immediates into operands with a
 sign; what is defined in several places.
@@ -101,6 +102,17 @@ def folds_of(
     return Folds(folds)
 
 
+def moved_by(program: Program, parts: Sequence[Web]) -> tuple[Source, ...]:
+    """The constants that the one definition of a value (one web, or both halves) moves, or none."""
+    i = parts[0].writes[0]
+    code = program.code
+    if any(web.writes != [i] for web in parts) or code.guard[i] != 7 or code.guard_negated[i]:
+        return ()
+    sources = constant_sources(code.word(i))
+    first = parts[0].register - int(code.operand_register[int(code.operand_start[i])])
+    return sources[first : first + len(parts)] if first >= 0 and sources else ()
+
+
 def _constants(program: Program, webs: Webs) -> dict[int, Source]:
     """What each web holds that one unguarded move of a constant defines."""
     code = program.code
@@ -184,20 +196,18 @@ class Folded:
 
 @dataclass(frozen=True)
 class Folding:
-    """An edit: words to put in place of others, instructions that go, and what that does.
+    """An edit: words to put in place of others, and what that does.
 
     `by_register`: values, by their first web, whose uniform registers are named.
     """
 
     replace: Mapping[int, Word] = field(default_factory=dict[int, Word])
-    delete: frozenset[int] = frozenset()
     values: tuple[Folded, ...] = ()
     by_register: frozenset[int] = frozenset()
 
 
 def folding(
     program: Program,
-    webs: Webs,
     folds: Folds,
     values: Iterable[tuple[Sequence[Web], frozenset[int]]],
     uniform: Mapping[int, int],
@@ -208,7 +218,6 @@ def folding(
     """
     code = program.code
     words: dict[int, Word] = {}
-    constant: dict[int, Fold] = {}
     told: list[Folded] = []
     by_register: set[int] = set()
     depth = loop_depth(program)
@@ -223,31 +232,33 @@ def folding(
             assert word is not None
             words[i] = word
             sources.add(str(source))
-            if fold.source is not None:
-                constant[i] = fold
-            else:
+            if fold.source is None:
                 by_register.add(first)
         deepest = max(depth[int(program.block_of[i])] for i in uses)
         name = ", ".join(sorted(sources))
         told.append(Folded(parts[0].register, first, name, len(uses), False, deepest, len(parts)))
-    gone = _unread(webs, constant, {parts[0].writes[0] for parts, _ in wanted})
-    new, delete = _without(program, gone, words)
-    values_told = tuple(
-        replace(each, is_gone=parts[0].writes[0] in gone)
-        for each, (parts, _) in zip(told, wanted, strict=True)
-    )
-    return Folding(new, delete, values_told, frozenset(by_register))
+    return Folding(words, tuple(told), frozenset(by_register))
 
 
-def _unread(webs: Webs, folded: Mapping[int, Fold], definitions: set[int]) -> set[int]:
-    """Those of `definitions` whose results nobody reads once the instructions are folded."""
-    alive = {
+def removed(
+    program: Program,
+    webs: Webs,
+    served: Mapping[int, Collection[int]],
+    words: Mapping[int, Word],
+) -> tuple[dict[int, Word], frozenset[int]]:
+    """Takes out definitions that nobody needs: (words to replace, instructions to delete).
+
+    `served`: for webs with one definition that may go, the uses that do without it. `words` are
+    replaced already. What stays as a NOP is among the words.
+    """
+    definitions = {webs.webs[web].writes[0] for web in served}
+    needed = {
         i
         for web in webs.webs
         for i in definitions.intersection(web.writes)
-        if any(u not in folded or web.index not in folded[u].webs for u in web.reads)
+        if not set(web.reads).issubset(served.get(web.index, ()))
     }
-    return definitions - alive
+    return _without(program, definitions - needed, words)
 
 
 def _without(
