@@ -32,12 +32,12 @@ PAPER_ORDERS = ("cfg", "static", "conflict")
 _RECOVERIES = 2
 """Register counts above a kernel's own, at its residency and below, that spills come back to."""
 SCHEDULED_BOUND = 0.85
-_WIDER_BOUND = 0.6
-"""The same for an order with more registers at a lower residency (`selective_state`: 0.6)."""
+"""What a new order may save."""
+_WIDER_BOUND = 0.3
+"""The same for an order with more registers at a lower residency (`selective_state`: 0.28)."""
 _WIDER_ORDERS = 4
 _LEAST_TARGET = 16
 """Registers below which nothing is tried."""
-"""What a new order may save."""
 _PROMOTED_BOUND = 0.9
 """What promotion may save beyond its bound: the spills all in L1."""
 

@@ -45,7 +45,7 @@ class _Range:
     stays: bool = False
 
     def meets(self, other: _Range) -> bool:
-        """Whether both hold a value at once. One that is last read where another begins does not."""
+        """Whether both hold a value at once: not if one is last read where the other begins."""
         return self.start < other.free and other.start < self.free
 
 
