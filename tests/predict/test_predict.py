@@ -75,7 +75,7 @@ def test_a_full_pipe_gains_nothing(cubin: Cubin) -> None:
     kernel = cubin.kernel("single")
     half, full = ask(kernel, 64), ask(kernel, 32)
     assert half.predicted_cycles / full.predicted_cycles < 1.3
-    assert max(full.utilisation.values()) > 0.9
+    assert max(full.utilisation.values()) > 0.85
 
 
 def test_promotion_is_predicted_to_pay(cubin: Cubin) -> None:

@@ -3,10 +3,11 @@
 With N warps resident the SM needs, for N warps' work, at least the time T of one warp alone, and at
 least N times one warp's demand on each pipe; near the point where the two meet neither is reached:
 
-    busy(N)   = N * (sum over pipes of demand^q)^(1/q)
-    cycles(N) = (T^p + busy(N)^p)^(1/p)
+    memory(N), other(N) = N * (sum over pipes of demand^q)^(1/q)
+    cycles(N) = ((T^m + memory(N)^m)^(p/m) + other(N)^p)^(1/p)
 
-so the gain of more warps fades as pipes fill. L1 is what shared memory leaves of unified memory.
+(`waits`; memory: bytes beyond L1), so the gain of more warps fades as pipes fill. L1 is what
+shared memory leaves of unified memory.
 Local memory and lines that a warp comes back to after a wait stay in it while the footprint of all
 resident warps is small against it: hits = 1 / (1 + (footprint / (c * L1))^2). Spill stores are
 written through to L2 for the most part. Code that does not fit into the instruction caches comes
@@ -25,7 +26,7 @@ from regdem.machine import Occupancy, limits
 from regdem.machine.timing import Timing
 from regdem.predict.locality import Locality
 from regdem.predict.summary import Summary
-from regdem.predict.waits import barrier_cycles, memory_cycles, pipe_cycles, soft_max
+from regdem.predict.waits import barrier_cycles, memory_cycles, sm_cycles
 
 _SCHEDULED = (
     "alu", "fma", "imad", "imad_wide", "half", "fp64", "mufu", "convert", "mma", "uniform",
@@ -115,7 +116,7 @@ def case(
     alone += waiting
     return Case(
         warps=warps,
-        cycles=soft_max((alone, pipe_cycles(busy, machine)), constants["softness"]),
+        cycles=sm_cycles(alone, busy, machine),
         warp_cycles=alone,
         loads=busy,
         stalls=stalls,

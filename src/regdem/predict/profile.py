@@ -37,7 +37,7 @@ from regdem.machine.timing import Timing
 from regdem.predict.demand import Case, Correction, case, l1_left
 from regdem.predict.locality import SCENARIOS
 from regdem.predict.summary import Summary
-from regdem.predict.waits import pipe_cycles
+from regdem.predict.waits import warp_cycles
 
 Corrections = Mapping[str, Correction]
 """By name of the assumption about locality."""
@@ -296,9 +296,7 @@ def _correction(now: Case, profile: Profile, machine: Timing) -> Correction:
         if now.loads.get(pipe, 0.0) > 0.0
     }
     busy = {pipe: load + missing.get(pipe, 0.0) for pipe, load in now.loads.items()}
-    power = constants["softness"]
-    rest = cycles**power - pipe_cycles(busy, machine) ** power
-    alone = max(rest, 0.0) ** (1.0 / power)
+    alone = warp_cycles(cycles, busy, machine)
     alone = max(alone, constants["profile_least_wait"] * cycles)
     share = 1.0 if profile.bound else constants["profile_time_power"]
     time = (alone / now.warp_cycles) ** share if now.warp_cycles else 1.0

@@ -1,4 +1,4 @@
-"""What a wait takes: for global memory, and at barriers.
+"""What waits take, and how they and the pipes overlap.
 
 **Memory.** A warp that waits for several loads goes on when the latest has arrived, and of many
 loads that lie in different places one is likely to miss. Where each hits L1 with probability h and
@@ -9,16 +9,21 @@ L2 or better with g, the latest of k comes from L1 with h^k and from L2 or neare
 Neighbouring loads hit or miss together: k counts address registers, not loads, and of those beyond
 the first the share `loads_apart`.
 
+**Overlap.** Where memory is busy, waits for it are longer: one warp's time T and what all warps
+move beyond L1 (`memory`) are added softly, and other pipes overlap with both:
+
+    cycles(T, busy) = ((T^m + memory^m)^(p/m) + other^p)^(1/p)
+
 **Barriers.** Between two barriers, no warp of a block does what comes behind the second. A block of
 w warps alone takes for each phase i what its warps' waits T_i and their load on the pipes ask for,
 together
 
-    alone = sum over phases of (T_i^p + busy_i(w)^p)^(1/p)
+    alone = sum over phases of cycles(T_i, busy_i(w))
 
 where without barriers it would take the same of the sums. Other blocks' warps fill its waits as
-always; so the difference is put on one warp's time:
+always; so the difference is put on one warp's time, with which the block alone takes as long:
 
-    T' = (alone^p - busy(w)^p)^(1/p)
+    cycles(T', busy(w)) = alone
 
 With phases that are alike T' is T. It grows where one phase waits and another is busy, and counts
 the more, the fewer blocks are resident: few blocks with many warps each have nothing to fill with.
@@ -32,6 +37,8 @@ from dataclasses import dataclass
 from regdem.machine.timing import Timing
 from regdem.predict.phases import Phase
 from regdem.predict.summary import LATENCIES, Summary
+
+_BEYOND = ("l2", "dram")
 
 
 def memory_cycles(summary: Summary, hit: float, dram: float, machine: Timing) -> float:
@@ -63,15 +70,14 @@ def barrier_cycles(
     """
     if not summary.phases:
         return 0.0
-    power = machine.model["softness"]
     whole = _Whole.of(summary, latency)
     together = 0.0
     for phase in summary.phases:
         part = {pipe: share * load * whole.part(phase, pipe) for pipe, load in busy.items()}
         own = alone * _cycles(phase, latency) / whole.cycles
-        together += soft_max((own, pipe_cycles(part, machine)), power)
-    mine = share * pipe_cycles(busy, machine)
-    return max(0.0, max(0.0, together**power - mine**power) ** (1.0 / power) - alone)
+        together += sm_cycles(own, part, machine)
+    mine = {pipe: share * load for pipe, load in busy.items()}
+    return max(0.0, warp_cycles(together, mine, machine) - alone)
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,20 @@ def _cycles(phase: Phase, latency: float) -> float:
     return phase.cycles[a] + share * (phase.cycles[a + 1] - phase.cycles[a])
 
 
-def pipe_cycles(busy: Mapping[str, float], machine: Timing) -> float:
-    """The time all pipes together take."""
-    return soft_max(tuple(busy.values()), machine.model["pipe_softness"])
+def sm_cycles(alone: float, busy: Mapping[str, float], machine: Timing) -> float:
+    """What an SM takes: from one warp's time alone and the cycles that each pipe is kept busy."""
+    memory, other = _pipe_cycles(busy, machine)
+    constants = machine.model
+    waits = soft_max((alone, memory), constants["memory_softness"])
+    return soft_max((waits, other), constants["softness"])
+
+
+def warp_cycles(cycles: float, busy: Mapping[str, float], machine: Timing) -> float:
+    """The inverse: one warp's time alone where the SM takes `cycles`; 0 if pipes explain all."""
+    memory, other = _pipe_cycles(busy, machine)
+    constants = machine.model
+    waits = _rest(cycles, other, constants["softness"])
+    return _rest(waits, memory, constants["memory_softness"])
 
 
 def soft_max(values: tuple[float, ...], power: float) -> float:
@@ -125,4 +142,16 @@ def soft_max(values: tuple[float, ...], power: float) -> float:
     return top * sum((value / top) ** power for value in values) ** (1.0 / power)
 
 
-__all__ = ["barrier_cycles", "memory_cycles", "pipe_cycles", "soft_max"]
+def _pipe_cycles(busy: Mapping[str, float], machine: Timing) -> tuple[float, float]:
+    """The time that what lies beyond L1 takes, and all other pipes."""
+    power = machine.model["pipe_softness"]
+    memory = soft_max(tuple(v for pipe, v in busy.items() if pipe in _BEYOND), power)
+    other = soft_max(tuple(v for pipe, v in busy.items() if pipe not in _BEYOND), power)
+    return memory, other
+
+
+def _rest(total: float, part: float, power: float) -> float:
+    return max(0.0, total**power - part**power) ** (1.0 / power)
+
+
+__all__ = ["barrier_cycles", "memory_cycles", "sm_cycles", "soft_max", "warp_cycles"]
