@@ -231,7 +231,8 @@ def test_pairs_have_even_slots() -> None:
 
 
 def away_everywhere(code: Program, value: Value) -> Choice:
-    away = value.occupied.copy()
+    away = np.zeros(len(code), dtype=np.bool_)
+    away[[i for i in range(len(code)) if value.points >> 2 * i & 3]] = True
     away[[i for web in value.webs for i in (*web.reads, *web.writes)]] = False
     return Choice(value, away)
 

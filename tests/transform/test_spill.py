@@ -10,7 +10,7 @@ from regdem.analysis.liveness import liveness
 from regdem.analysis.webs import webs
 from regdem.isa.encode import Guard, Word, add_immediate, lds, sts
 from regdem.isa.fields import get_field, set_field
-from regdem.transform.candidates import access_of, occupied_instructions
+from regdem.transform.candidates import access_of
 from regdem.transform.spill import STORE_CYCLES, Placement, insertions, place, sink
 
 
@@ -31,7 +31,7 @@ def placed(
     return place(
         code,
         live,
-        access_of(web, occupied_instructions(web, len(code)), touched_by_calls=calls, early=early),
+        access_of(web, touched_by_calls=calls, early=early),
         [i in where for i in range(len(code))],
     )
 
@@ -139,7 +139,7 @@ def test_a_guarded_definition_with_nothing_before_it_reads_nothing() -> None:
     code = program([other(0), guarded, other(1), user, EXIT])
     live = liveness(code, follow_guards=True)
     (web,) = (w for w in webs(code, live).webs if w.register == 4 and w.reads)
-    result = place(code, live, access_of(web, occupied_instructions(web, len(code))), [True] * 5)
+    result = place(code, live, access_of(web), [True] * 5)
     assert result.loads == {3}
     assert set(result.stores) == {1}
 
@@ -149,7 +149,7 @@ def test_stores_stand_behind_their_latency() -> None:
     code = program(words)
     live = liveness(code)
     (web,) = (w for w in webs(code, live).webs if w.register == 4)
-    value = access_of(web, occupied_instructions(web, len(code)))
+    value = access_of(web)
     away = [0 < i < 10 for i in range(len(code))]
     placement = place(code, live, value, away)
     room = [1] * len(code)

@@ -24,6 +24,13 @@ class Loop:
 
 def loops(program: Program) -> tuple[Loop, ...]:
     """The loops of all functions of `program`, outer before inner."""
+    known: tuple[Loop, ...] | None = program.memo.get("loops")
+    if known is None:
+        known = program.memo["loops"] = _loops(program)
+    return known
+
+
+def _loops(program: Program) -> tuple[Loop, ...]:
     found: dict[int, set[int]] = {}
     for function in range(len(program.functions)):
         members = [b.index for b in program.blocks if b.function == function]

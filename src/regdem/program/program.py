@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,16 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.code)
+
+    @cached_property
+    def block_starts(self) -> NDArray[np.int64]:
+        """The first instruction of each block."""
+        return np.array([block.start for block in self.blocks], dtype=np.int64)
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What analyses of the program keep for each other, by their names."""
+        return {}
 
     @cached_property
     def control(self) -> list[str]:

@@ -59,7 +59,6 @@ def occupied_instructions(web: Web, n: int) -> NDArray[np.bool_]:
 
 def access_of(
     web: Web,
-    occupied: NDArray[np.bool_],
     *,
     touched_by_calls: bool = False,
     early: bool = False,
@@ -69,7 +68,7 @@ def access_of(
         web.register,
         frozenset(web.reads),
         frozenset(web.writes),
-        frozenset(occupied.nonzero()[0].tolist()),
+        web.points,
         touched_by_calls,
         early,
     )
@@ -107,7 +106,7 @@ def web_candidates(
         previous = None
         for early in (False, True):
             free = idle.copy()
-            access = access_of(web, occupied, early=early)
+            access = access_of(web, early=early)
             for i, until in store_positions(program, live, access, Placement(), hot).items():
                 free[i:until] = False
             if free.any() and (previous is None or (free != previous).any()):

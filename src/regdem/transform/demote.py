@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import (
@@ -44,7 +45,6 @@ from regdem.transform.candidates import (
     NO_ORDER,
     ORDERS,
     access_of,
-    occupied_instructions,
     register_order,
     used_registers,
 )
@@ -61,9 +61,9 @@ from regdem.transform.finish import estimated_cycles, finish
 from regdem.transform.fold import Folding, Folds, folding, folds_of, moved_by, removed
 from regdem.transform.gaps import (
     Choice,
+    GapSearch,
     Value,
     choose_gaps,
-    gaps_of,
     out_of_reach,
     settled,
     share_slots,
@@ -294,11 +294,12 @@ def _by_live_range(
     most = options.most_slots + further
     tried: list[str] = []
     target = limit - 1  # one holds the slots' address
+    search = GapSearch(program, live)
     for values in _value_sets(program, found, ways, shared, folds):
         shortage = Shortage(len(program), limit)
         for _ in range(_ROUNDS):
             crowd = pressure + shortage.lost
-            gaps = gaps_of(program, live, values, crowd > target, options.exposed_cost)
+            gaps = search.find(values, crowd > target, options.exposed_cost)
             chosen = None
             if not out_of_reach(values, gaps, crowd, target, most):
                 chosen = choose_gaps(values, gaps, crowd, target, 4 * most)
@@ -390,7 +391,7 @@ class _Item:
     web: int
     slot: int
     definition: int | None
-    away: list[bool]
+    away: Sequence[bool] | NDArray[np.bool_]
     uniform: tuple[int, ...] = ()
     whole: Access | None = None
     """With the uses that name its uniform registers themselves."""
@@ -436,7 +437,7 @@ def _spill(
             choice.value.webs[0].index,
             slot_of.get(choice.value.webs[0].index, -1),
             choice.value.definition,
-            choice.away.tolist(),
+            choice.away,
             uniform.get(choice.value.webs[0].index, ()),
             replace(choice.value, folded=frozenset()).access()
             if choice.value.webs[0].index in folded.by_register
@@ -637,11 +638,7 @@ def _by_register(
         whole = webs(program, live, sum(1 << r for r in used)).webs
         by_register = {w.register: w for w in whole}
         accesses = [
-            access_of(
-                by_register[r],
-                occupied_instructions(by_register[r], len(program)),
-                touched_by_calls=bool((touched >> r) & 1),
-            )
+            access_of(by_register[r], touched_by_calls=bool((touched >> r) & 1))
             for r in picked
         ]
         still = sum(1 << r for r in used if r not in picked)

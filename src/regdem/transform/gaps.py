@@ -27,6 +27,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +44,19 @@ from regdem.transform.candidates import (
     LOAD_COST,
     RECOMPUTE_COST,
     STORE_COST,
-    occupied_instructions,
 )
 from regdem.transform.fold import Folds
 from regdem.transform.hazards import LATENCY_CYCLES
 from regdem.transform.recompute import words_of
-from regdem.transform.spill import LOAD_CYCLES, Access, Placement, keeps_old, place, store_positions
+from regdem.transform.spill import (
+    LOAD_CYCLES,
+    Access,
+    Placement,
+    keeps_old,
+    needed_at_entries,
+    place,
+    store_positions,
+)
 
 _NO_GUARD = 7
 _SHORT_CYCLES = 40
@@ -69,7 +77,6 @@ class Value:
     """
 
     webs: tuple[Web, ...]
-    occupied: NDArray[np.bool_]
     definition: int | None
     early: bool = False
     uniform: bool = False
@@ -85,7 +92,7 @@ class Value:
         """Whether leaving needs shared memory."""
         return self.definition is None and not self.uniform
 
-    @property
+    @cached_property
     def points(self) -> int:
         """Where it is live, as `Web.points`."""
         result = 0
@@ -100,7 +107,7 @@ class Value:
             first.register,
             frozenset(first.reads) - self.folded,
             frozenset(first.writes),
-            frozenset(self.occupied.nonzero()[0].tolist()),
+            self.points,
             words=self.words,
             early=self.early,
         )
@@ -139,7 +146,6 @@ def values_of(
     register then.
     """
     folds = folds or Folds()
-    n = len(program)
     pair_of = _pairs(webs) if pairs else {}
     result: list[Value] = []
     done: set[int] = set()
@@ -147,22 +153,20 @@ def values_of(
         if web.index in done or web.whole or web.register == STACK_POINTER or not web.reads:
             continue
         partner = pair_of.get(web.index)
-        occupied = occupied_instructions(web, n)
         low = recomputable.get(web.index)
         if partner is None:
             alone = low is not None and words_of(program, low) == 1
             shared = web.index in uniform
             again = low if alone else None
             named = _named(folds, (web,), again, uniform=shared)
-            result.append(Value((web,), occupied, again, uniform=shared, folded=named))
+            result.append(Value((web,), again, uniform=shared, folded=named))
             continue
         done.add(partner.index)
-        both = occupied | occupied_instructions(partner, n)
         together = low is not None and low == recomputable.get(partner.index)
         shared = web.index in uniform and partner.index in uniform
         again = low if together else None
         named = _named(folds, (web, partner), again, uniform=shared)
-        result.append(Value((web, partner), both, again, uniform=shared, folded=named))
+        result.append(Value((web, partner), again, uniform=shared, folded=named))
     return result
 
 
@@ -202,41 +206,81 @@ def _pairs(webs: Webs) -> dict[int, Web]:
     return result
 
 
-class _Flow:
-    """Block borders of a program, for the search for gaps."""
+@dataclass(frozen=True)
+class _Stretch:
+    """A connected idle stretch of a value, whatever is crowded: its instructions, the uses that it
+    leads to, and what it costs more for being short."""
 
-    def __init__(self, program: Program, hot: NDArray[np.bool_], exposed_cost: float) -> None:
-        self.program = program
-        self.n = len(program)
-        self.hot = hot
+    places: NDArray[np.intp]
+    uses: set[int]
+    short_cost: float
+
+
+class GapSearch:
+    """Finds gaps of one program; what does not depend on the crowded places is found once."""
+
+    def __init__(self, program: Program, live: Liveness) -> None:
+        self._program = program
+        self._live = live
+        n = len(program)
         weights = block_weights(program)
-        self.weight = [weights[int(b)] for b in program.block_of]
-        self.starts = np.zeros(self.n + 1, dtype=np.bool_)
-        for block in program.blocks:
-            self.starts[block.start] = True
-        self.starts[self.n] = True
-        self.clock = np.concatenate(
-            ([0], np.cumsum(np.maximum(1, program.code.stall.astype(np.int64))))
-        )
-        self.late_cost = [exposed_cost * part for part in self._exposed()]
+        self._weight = [weights[int(b)] for b in program.block_of]
+        self._starts = np.zeros(n + 1, dtype=np.bool_)
+        self._starts[program.block_starts] = True
+        self._starts[n] = True
+        stall = np.maximum(1, program.code.stall.astype(np.int64))
+        self._clock: list[int] = np.concatenate(([0], np.cumsum(stall))).tolist()
+        self._stretches: dict[tuple[object, ...], list[_Stretch]] = {}
 
-    def _exposed(self) -> list[float]:
+    def find(
+        self, values: Sequence[Value], hot: NDArray[np.bool_], exposed_cost: float = EXPOSED_COST
+    ) -> list[Gap]:
+        """All gaps that cross an instruction of `hot`, with their costs.
+
+        `exposed_cost`: what a load costs more if nothing covers its latency.
+        """
+        late_cost = [exposed_cost * part for part in self._exposed(hot)]
+        hot_points = int.from_bytes(np.packbits(np.repeat(hot, 2), bitorder="little"), "little")
+        weight = self._weight
+        result: list[Gap] = []
+        for k, value in enumerate(values):
+            if not value.points & hot_points:
+                continue
+            store_cost = 0.0
+            if value.definition is None:
+                per_store = STORE_COST + (EARLY_COST if value.early else 0.0)
+                store_cost = per_store * sum(weight[i] for i in value.access().writes)
+            per_load = LOAD_COST if value.takes_slot else RECOMPUTE_COST
+            for stretch in self._stretches_of(value, hot):
+                places = stretch.places[hot[stretch.places]]
+                if not len(places):
+                    continue
+                cost = per_load * sum(weight[u] for u in stretch.uses)
+                if value.takes_slot:
+                    cost += sum(weight[u] * late_cost[u] for u in stretch.uses)
+                cost += stretch.short_cost
+                result.append(Gap(k, places, cost, store_cost))
+        return result
+
+    def _exposed(self, hot: NDArray[np.bool_]) -> list[float]:
         """(n,) which part of a load's latency is waited for at a use, from 0 to 1.
 
         A load moves up over instructions that are not full. Nothing is waited for where the use
         waits for memory anyway.
         """
-        code, clock = self.program.code, self.clock.tolist()
-        full: list[bool] = self.hot.tolist()
+        code, clock = self._program.code, self._clock
+        full: list[bool] = hot.tolist()
+        wait_mask: list[int] = code.wait_mask.tolist()
+        write_scoreboard: list[int] = code.write_scoreboard.tolist()
         forms = [code.table.forms[f] for f in code.form_indices]
-        result = [0.0] * self.n
-        for block in self.program.blocks:
+        result = [0.0] * len(code)
+        for block in self._program.blocks:
             long_boards = 0
             for i in range(block.start, block.end):
-                waits = int(code.wait_mask[i])
+                waits = wait_mask[i]
                 covered = bool(waits & long_boards)
                 long_boards &= ~waits
-                board = int(code.write_scoreboard[i])
+                board = write_scoreboard[i]
                 if board < SCOREBOARDS:
                     is_long = LATENCY_CYCLES.get(forms[i].latency, 0) >= _LONG_CYCLES
                     long_boards = long_boards & ~(1 << board) | is_long << board
@@ -248,13 +292,75 @@ class _Flow:
                 result[i] = max(0.0, 1.0 - (clock[i] - clock[at]) / LOAD_CYCLES)
         return result
 
-    def runs(self, idle: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    def _stretches_of(self, value: Value, hot: NDArray[np.bool_]) -> list[_Stretch]:
+        if value.early:
+            return self._found(value, hot)  # its stores depend on what is crowded
+        key = (value.webs[0].index, value.words, value.definition is None, value.folded)
+        known = self._stretches.get(key)
+        if known is None:
+            known = self._stretches[key] = self._found(value, hot)
+        return known
+
+    def _found(self, value: Value, hot: NDArray[np.bool_]) -> list[_Stretch]:
+        program = self._program
+        access = value.access()
+        guarded = keeps_old(program, self._live, access)
+        first, idle = _held(value.points)
+        for i in (*access.reads, *access.writes):
+            if 0 <= i - first < len(idle):
+                idle[i - first] = False
+        if value.definition is None:
+            busy = store_positions(program, self._live, access, Placement(), hot)
+            for i, until in busy.items():
+                idle[max(0, i - first) : max(0, until - first)] = False
+        runs = self._runs(first, idle)
+        root = list(range(len(runs)))
+
+        def find(x: int) -> int:
+            while root[x] != x:
+                root[x] = root[root[x]]
+                x = root[x]
+            return x
+
+        run_at = {a: k for k, (a, _) in enumerate(runs)}
+        uses: list[set[int]] = [set() for _ in runs]
+        touching = access.reads | guarded
+        for k, (_, end) in enumerate(runs):
+            block = program.blocks[int(program.block_of[end - 1])]
+            nexts = (end,) if end < block.end else tuple(
+                program.blocks[s].start for s in block.successors
+            )  # fmt: skip
+            for start in nexts:
+                other = run_at.get(start)
+                if other is not None:
+                    root[find(other)] = find(k)
+                elif start in touching:
+                    uses[k].add(start)
+        members: dict[int, list[int]] = {}
+        for k in range(len(runs)):
+            members.setdefault(find(k), []).append(k)
+        found: list[_Stretch] = []
+        for ks in members.values():
+            places = np.concatenate([np.arange(*runs[k]) for k in ks])
+            short = 0.0
+            if value.definition is None and len(ks) == 1:
+                a, b = runs[ks[0]]
+                same = int(program.block_of[a]) == int(
+                    program.block_of[min(b, len(program) - 1)]
+                )  # fmt: skip
+                if same and self._clock[b] - self._clock[a] < _SHORT_CYCLES:
+                    short = _SHORT_COST * self._weight[a]
+            found.append(_Stretch(places, set[int]().union(*(uses[k] for k in ks)), short))
+        return found
+
+    def _runs(self, first: int, idle: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Maximal idle stretches within blocks, as half-open ranges."""
+        starts = self._starts[first : first + len(idle) + 1]
         previous = np.concatenate(([False], idle[:-1]))
-        begins = (idle & (~previous | self.starts[:-1])).nonzero()[0].tolist()
+        begins = (idle & (~previous | starts[:-1])).nonzero()[0] + first
         following = np.concatenate((idle[1:], [False]))
-        ends = (idle & (~following | self.starts[1:])).nonzero()[0].tolist()
-        return [(a, b + 1) for a, b in zip(begins, ends, strict=True)]
+        ends = (idle & (~following | starts[1:])).nonzero()[0] + first + 1
+        return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
 def gaps_of(
@@ -264,78 +370,18 @@ def gaps_of(
     hot: NDArray[np.bool_],
     exposed_cost: float = EXPOSED_COST,
 ) -> list[Gap]:
-    """All gaps that cross an instruction of `hot`, with their costs.
-
-    `exposed_cost`: what a load costs more if nothing covers its latency.
-    """
-    flow = _Flow(program, hot, exposed_cost)
-    hot_list: list[bool] = hot.tolist()
-    result: list[Gap] = []
-    for k, value in enumerate(values):
-        if (value.occupied & hot).any():
-            result.extend(_gaps_of_value(flow, live, k, value, hot_list))
-    return result
+    """The gaps that one `GapSearch` finds."""
+    return GapSearch(program, live).find(values, hot, exposed_cost)
 
 
-def _gaps_of_value(
-    flow: _Flow, live: Liveness, number: int, value: Value, hot: list[bool]
-) -> list[Gap]:
-    program = flow.program
-    access = value.access()
-    guarded = keeps_old(program, live, access)
-    idle = value.occupied.copy()
-    for i in (*access.reads, *access.writes):
-        idle[i] = False
-    store_cost = 0.0
-    if value.definition is None:
-        per_store = STORE_COST + (EARLY_COST if value.early else 0.0)
-        store_cost = per_store * sum(flow.weight[i] for i in access.writes)
-        for i, until in store_positions(program, live, access, Placement(), hot).items():
-            idle[i:until] = False
-    runs = flow.runs(idle)
-    root = list(range(len(runs)))
-
-    def find(x: int) -> int:
-        while root[x] != x:
-            root[x] = root[root[x]]
-            x = root[x]
-        return x
-
-    run_at = {a: k for k, (a, _) in enumerate(runs)}
-    uses: list[set[int]] = [set() for _ in runs]
-    touching = access.reads | guarded
-    for k, (_, end) in enumerate(runs):
-        block = program.blocks[int(program.block_of[end - 1])]
-        nexts = (end,) if end < block.end else tuple(
-            program.blocks[s].start for s in block.successors
-        )  # fmt: skip
-        for start in nexts:
-            other = run_at.get(start)
-            if other is not None:
-                root[find(other)] = find(k)
-            elif start in touching:
-                uses[k].add(start)
-    members: dict[int, list[int]] = {}
-    for k in range(len(runs)):
-        members.setdefault(find(k), []).append(k)
-    per_load = LOAD_COST if value.takes_slot else RECOMPUTE_COST
-    found: list[Gap] = []
-    for ks in members.values():
-        places = np.concatenate([np.arange(*runs[k]) for k in ks])
-        places = places[flow.hot[places]]
-        if not len(places):
-            continue
-        all_uses = set[int]().union(*(uses[k] for k in ks))
-        cost = per_load * sum(flow.weight[u] for u in all_uses)
-        if value.takes_slot:
-            cost += sum(flow.weight[u] * flow.late_cost[u] for u in all_uses)
-        if value.definition is None and len(ks) == 1:
-            a, b = runs[ks[0]]
-            within = int(program.block_of[a]) == int(program.block_of[min(b, flow.n - 1)])
-            if within and flow.clock[b] - flow.clock[a] < _SHORT_CYCLES:
-                cost += _SHORT_COST * flow.weight[a]
-        found.append(Gap(number, places, cost, store_cost))
-    return found
+def _held(points: int) -> tuple[int, NDArray[np.bool_]]:
+    """The first instruction of a live range, and from there on whether it holds its register."""
+    first = ((points & -points).bit_length() - 1) // 2
+    trimmed = points >> 2 * first
+    size = (trimmed.bit_length() + 1) // 2
+    data = np.frombuffer(trimmed.to_bytes((2 * size + 7) // 8, "little"), dtype=np.uint8)
+    bits = np.unpackbits(data, bitorder="little")[: 2 * size]
+    return first, (bits[0::2] | bits[1::2]).astype(np.bool_)
 
 
 def out_of_reach(
@@ -353,23 +399,24 @@ def out_of_reach(
     excess = np.maximum(pressure.astype(np.int32) - target, 0)
     if not excess.any():
         return False
-    idle: dict[int, list[NDArray[np.intp]]] = {}
-    words: dict[int, int] = {}
-    again: set[int] = set()
+    groups: dict[int, list[Gap]] = {}
     for gap in gaps:
-        value = values[gap.value]
-        first = value.webs[0].index
-        idle.setdefault(first, []).append(gap.places)
-        words[first] = value.words
-        if not value.takes_slot:
-            again.add(first)
+        groups.setdefault(values[gap.value].webs[0].index, []).append(gap)
     reach = np.zeros(len(excess), dtype=np.int32)
     free = np.zeros(len(excess), dtype=np.int32)
-    for first, places in idle.items():
-        where = np.unique(np.concatenate(places)) if len(places) > 1 else places[0]
-        reach[where] += words[first]
-        if first in again:
-            free[where] += words[first]
+    seen = np.zeros(len(excess), dtype=np.bool_)
+    for alike in groups.values():
+        # The gaps of one value never overlap, those of the same value stored early may.
+        words = values[alike[-1].value].words
+        again = any(not values[gap.value].takes_slot for gap in alike)
+        for gap in alike:
+            new = gap.places[~seen[gap.places]]
+            seen[new] = True
+            reach[new] += words
+            if again:
+                free[new] += words
+        for gap in alike:
+            seen[gap.places] = False
     return bool((excess > reach).any() or (excess - free > most_slots).any())
 
 
@@ -464,7 +511,7 @@ def settled(live: Liveness, chosen: Sequence[Choice]) -> list[Choice]:
     """The choice with stores instead of recomputation where an input leaves its register, too."""
     general = FILE_MASK[RegisterFile.GPR]
     gone = [
-        (sum(1 << web.register for web in choice.value.webs), choice.value.occupied)
+        (sum(1 << web.register for web in choice.value.webs), choice.value.points)
         for choice in chosen
     ]
     result: list[Choice] = []
@@ -473,13 +520,20 @@ def settled(live: Liveness, chosen: Sequence[Choice]) -> list[Choice]:
         if value.definition is not None:
             inputs = live.uses[value.definition] & general
             if any(
-                inputs & mask and (occupied & value.occupied).any()
-                for j, (mask, occupied) in enumerate(gone)
+                inputs & mask and _meet(points, value.points)
+                for j, (mask, points) in enumerate(gone)
                 if j != k
             ):
                 choice = Choice(replace(value, definition=None), choice.away)
         result.append(choice)
     return result
+
+
+def _meet(first: int, second: int) -> bool:
+    """Whether two live ranges hold registers at one instruction, at whichever of its points."""
+    both = (first | first >> 1) & (second | second >> 1)
+    even = int.from_bytes(b"\x55" * (both.bit_length() // 8 + 1), "little")
+    return bool(both & even)
 
 
 def share_slots(
@@ -519,36 +573,50 @@ def slot_points(program: Program, live: Liveness, choice: Choice) -> int:
     across a call stays apart from what the callee stores.
     """
     value = choice.value
-    placement = place(program, live, value.access(), choice.away.tolist())
+    placement = place(program, live, value.access(), choice.away)
     code = program.code
-    stores: dict[tuple[int, bool], bool] = {}
-    for definition, where in placement.stores.items():
+    stores: dict[int, bool] = {}  # by point
+    for definition, (at, after) in placement.stores.items():
         always = code.guard[definition] == _NO_GUARD or definition in placement.unguarded
-        stores[where] = stores.get(where, False) or always
+        stores[2 * at + after] = stores.get(2 * at + after, False) or bool(always)
+    events: dict[int, list[int]] = {}
+    for point in sorted(stores.keys() | {2 * i for i in placement.loads}, reverse=True):
+        events.setdefault(int(program.block_of[point // 2]), []).append(point)
 
     def walk(b: int, needed: bool) -> tuple[bool, int]:
         block, mask = program.blocks[b], 0
-        for i in range(block.end - 1, block.start - 1, -1):
-            for after in (True, False):
-                bit = 1 << 2 * i + after
-                needed = needed or (not after and i in placement.loads)
-                if needed or (i, after) in stores:
-                    mask |= bit
-                if stores.get((i, after)):
-                    needed = False
+        above = 2 * block.end
+        for point in events.get(b, ()):
+            if needed:
+                mask |= (1 << above) - (2 << point)
+            if point in stores or needed:
+                mask |= 1 << point
+            if point % 2 == 0 and point // 2 in placement.loads:
+                needed = True
+                mask |= 1 << point
+            if stores.get(point):
+                needed = False
+            above = point
+        if needed:
+            mask |= (1 << above) - (1 << 2 * block.start)
         return needed, mask
 
-    entry = [False] * len(program.blocks)
-    changed = True
-    while changed:
-        changed = False
-        for block in reversed(program.blocks):
-            needed, _ = walk(block.index, any(entry[s] for s in block.successors))
-            changed = changed or needed != entry[block.index]
-            entry[block.index] = needed
-    points = 0
-    for block in program.blocks:
-        points |= walk(block.index, any(entry[s] for s in block.successors))[1]
-        if block.function:
-            points |= value.points & ((1 << 2 * block.end) - (1 << 2 * block.start))
+    through = {b: (walk(b, False)[0], walk(b, True)[0]) for b in events}
+    needed_in = needed_at_entries(program, through)
+    ends = {p for b in needed_in for p in program.blocks[b].predecessors}
+    points = _device_points(program) & value.points
+    for b in sorted(ends | events.keys()):
+        points |= walk(b, b in ends)[1]
     return points
+
+
+def _device_points(program: Program) -> int:
+    """All points of device functions."""
+    known: int | None = program.memo.get("device_points")
+    if known is None:
+        known = 0
+        for block in program.blocks:
+            if block.function:
+                known |= (1 << 2 * block.end) - (1 << 2 * block.start)
+        program.memo["device_points"] = known
+    return known

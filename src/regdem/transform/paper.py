@@ -20,6 +20,9 @@ import functools
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regdem.analysis.liveness import Liveness
 from regdem.errors import UsageError
 from regdem.program.program import Program
@@ -97,14 +100,13 @@ def substituted(program: Program, access: Access, idle: list[int]) -> list[bool]
 def spread(program: Program, access: Access, placement: Placement, idle: list[int]) -> None:
     """Moves loads up within their blocks to where a register stays idle until the use."""
     stall = program.code.stall
+    stores = set(placement.stores.values())
     for i in sorted(placement.loads):
         start = program.blocks[int(program.block_of[i])].start
         at, cycles, free = i, 0, idle[i]
         while at > start and cycles < LOAD_CYCLES:
             j = at - 1
-            stored = (at, False) in placement.stores.values() or (
-                (j, True) in placement.stores.values()
-            )
+            stored = (at, False) in stores or (j, True) in stores
             if j in access.reads or j in access.writes or stored or not free & idle[j]:
                 break
             free &= idle[j]
@@ -119,7 +121,11 @@ def spread(program: Program, access: Access, placement: Placement, idle: list[in
 
 
 def unreduced(
-    program: Program, live: Liveness, access: Access, away: Sequence[bool], placed: Placement
+    program: Program,
+    live: Liveness,
+    access: Access,
+    away: Sequence[bool] | NDArray[np.bool_],
+    placed: Placement,
 ) -> Placement:
     """The placement with every load and store that only dataflow made superfluous.
 

@@ -115,7 +115,7 @@ def _insert(
     again: list[Demoted] = []
     for candidate in chosen:
         web = candidate.web
-        value = access_of(web, candidate.occupied, early=candidate.early)
+        value = access_of(web, early=candidate.early)
         definition = ways.get(web.index)
         placement = place(program, live, value, hot, store=definition is None)
         slot = slot_of.get(web.index, -1)

@@ -23,8 +23,12 @@ every call and return then counts as a use of the slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regdem.analysis.bits import FILE_BASE
 from regdem.analysis.liveness import Liveness
@@ -53,8 +57,8 @@ class Access:
     register: int
     reads: frozenset[int]
     writes: frozenset[int]
-    live: frozenset[int]
-    """Instructions at which it is live (before, after or written)."""
+    points: int
+    """Where it is live, as `Web.points`."""
     touched_by_calls: bool = False
     early: bool = False
     """Store a value under way at the first hot instruction rather than where it is waited for."""
@@ -82,57 +86,104 @@ def place(
     program: Program,
     live: Liveness,
     value: Access,
-    hot: Sequence[bool],
+    hot: Sequence[bool] | NDArray[np.bool_],
     *,
     store: bool = True,
 ) -> Placement:
-    """Decides all loads and stores of one value; see the module's text."""
+    """Decides all loads and stores of one value; see the module's text.
+
+    `hot` (n,): where it may leave its register.
+    """
     result = Placement()
     busy = store_positions(program, live, value, result, hot) if store else {}
-    touched = {program.block_of[i] for i in value.live}
     reads = set(value.reads) | keeps_old(program, live, value)
+    touched = touched_blocks(program, value.points)
+    steps = _steps(program, value, reads, touched, hot)
 
     def walk(b: int, available: bool, note: Callable[[int], None] | None) -> bool:
-        block = program.blocks[b]
-        if b not in touched:
-            return available
         until = -1
-        for i in range(block.start, block.end):
+        at = program.blocks[b].start
+        for i, last_hot in steps[b]:
+            if last_hot >= at and last_hot >= until:
+                available = False
             if i in reads:
                 if not available and note is not None:
                     note(i)
                 available = True
-            elif i not in value.writes and hot[i] and i >= until:
-                available = False
             if i in value.writes:
                 available = True
                 until = max(until, busy.get(i, i))
             if value.touched_by_calls and i in program.callee:
                 available = False
+            at = i + 1
         return available
 
-    count = len(program.blocks)
-    exits = [True] * count
     entries = {int(program.block_of[f.start]) for f in program.functions}
-    changed = True
+    through = {b: (walk(b, False, None), walk(b, True, None)) for b in touched}
+    exits = dict.fromkeys(touched, True)
 
     def entry(b: int) -> bool:
+        # It is live in no other block, so that it comes from none.
         if b in entries:
             return False
-        return all(exits[p] for p in program.blocks[b].predecessors)
+        return all(exits.get(p, False) for p in program.blocks[b].predecessors)
 
+    changed = True
     while changed:
         changed = False
-        for block in program.blocks:
-            new = walk(block.index, entry(block.index), None)
-            if new != exits[block.index]:
-                exits[block.index] = new
+        for b in touched:
+            new = through[b][entry(b)]
+            if new != exits[b]:
+                exits[b] = new
                 changed = True
-    for block in program.blocks:
-        walk(block.index, entry(block.index), result.loads.add)
+    for b in touched:
+        walk(b, entry(b), result.loads.add)
     if store:
         _drop_dead_stores(program, live, value, result)
     return result
+
+
+def touched_blocks(program: Program, points: int) -> list[int]:
+    """The blocks, ascending, in which a live range (as `Web.points`) holds a register."""
+    if not points:
+        return []
+    first = int(program.block_of[((points & -points).bit_length() - 1) // 2])
+    last = int(program.block_of[(points.bit_length() - 1) // 2])
+    if first == last:
+        return [first]
+    starts = 2 * (program.block_starts[first : last + 1] - program.block_starts[first])
+    trimmed = points >> 2 * int(program.block_starts[first])
+    data = np.frombuffer(trimmed.to_bytes(trimmed.bit_length() // 8 + 1, "little"), dtype=np.uint8)
+    held = np.maximum.reduceat(np.unpackbits(data, bitorder="little"), starts)
+    result: list[int] = (first + held.nonzero()[0]).tolist()
+    return result
+
+
+def _steps(
+    program: Program,
+    value: Access,
+    reads: set[int],
+    touched: Sequence[int],
+    hot: Sequence[bool] | NDArray[np.bool_],
+) -> dict[int, list[tuple[int, int]]]:
+    """What happens to a value in each of its blocks, in order: an instruction, and the last hot one
+    before it (-1: none); (-1, the same) for the block's end."""
+    steps: dict[int, list[tuple[int, int]]] = {b: [] for b in touched}
+    if not touched:
+        return steps
+    start, end = program.blocks[touched[0]].start, program.blocks[touched[-1]].end
+    window = np.asarray(hot[start:end], dtype=np.bool_)
+    hot_places: list[int] = [-1, *(window.nonzero()[0] + start).tolist()]
+    at = reads | value.writes
+    if value.touched_by_calls:
+        at |= set(program.callee)
+    for i in sorted(at):
+        mine = steps.get(int(program.block_of[i]))
+        if mine is not None:
+            mine.append((i, hot_places[bisect_left(hot_places, i) - 1]))
+    for b, mine in steps.items():
+        mine.append((-1, hot_places[bisect_left(hot_places, program.blocks[b].end) - 1]))
+    return steps
 
 
 def keeps_old(program: Program, live: Liveness, value: Access) -> set[int]:
@@ -148,7 +199,11 @@ def keeps_old(program: Program, live: Liveness, value: Access) -> set[int]:
 
 
 def store_positions(
-    program: Program, live: Liveness, value: Access, result: Placement, hot: Sequence[bool]
+    program: Program,
+    live: Liveness,
+    value: Access,
+    result: Placement,
+    hot: Sequence[bool] | NDArray[np.bool_],
 ) -> dict[int, int]:
     """Fills `result.stores`; returns per definition the instruction its value must stay up to."""
     code = program.code
@@ -196,8 +251,6 @@ def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: P
     guard."""
     code = program.code
     predicate_base = FILE_BASE[RegisterFile.PRED]
-    count = len(program.blocks)
-    live_in = [False] * count
     stores_at: dict[tuple[int, bool], list[int]] = {}
     for i, where in result.stores.items():
         stores_at.setdefault(where, []).append(i)
@@ -214,18 +267,21 @@ def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: P
         always = guard == 7 or i in result.unguarded
         return None if always else (guard, bool(code.guard_negated[i]))
 
+    in_block: dict[int, list[int]] = {b: [] for b in touched}
+    for at in sorted(positions, reverse=True):
+        in_block[int(program.block_of[at])].append(at)
+
     def walk(b: int, needed: bool, drop: set[int] | None) -> bool:
-        block = program.blocks[b]
-        last = block.end - 1
-        covered: tuple[int, bool] | None = None  # where this holds, a later store overwrites
-        if value.touched_by_calls and program.control[last] in ("return", "call"):
+        if _calls_or_returns(b):
             needed = True
-        if b not in touched:
-            return needed
-        for j in range(last, block.start - 1, -1):
+        covered: tuple[int, bool] | None = None  # where this holds, a later store overwrites
+        below = 0
+        for j in in_block[b]:
+            if covered and _written(covered[0], range(j + 1, below)):
+                covered = None
             for where in ((j, True), (j, False)):
                 if not where[1]:
-                    if covered and (live.defs[j] >> (predicate_base + covered[0])) & 1:
+                    if covered and _written(covered[0], (j,)):
                         covered = None
                     if j in result.loads:
                         # The load stands between the store in front of j and j itself.
@@ -239,22 +295,44 @@ def _drop_dead_stores(program: Program, live: Liveness, value: Access, result: P
                         needed = False
                     elif under is not None:
                         covered = under
+            below = j
         return needed
 
-    changed = True
-    while changed:
-        changed = False
-        for block in reversed(program.blocks):
-            out = any(live_in[s] for s in block.successors)
-            new = walk(block.index, out, None)
-            if new != live_in[block.index]:
-                live_in[block.index] = new
-                changed = True
+    def _written(predicate: int, instructions: Iterable[int]) -> bool:
+        bit = 1 << (predicate_base + predicate)
+        return any(live.defs[j] & bit for j in instructions)
+
+    def _calls_or_returns(b: int) -> bool:
+        end = program.control[program.blocks[b].end - 1]
+        return value.touched_by_calls and end in ("return", "call")
+
+    through = {b: (walk(b, False, None), walk(b, True, None)) for b in touched}
+    everywhere = range(len(program.blocks)) if value.touched_by_calls else ()
+    needed_in = needed_at_entries(program, through, filter(_calls_or_returns, everywhere))
     drop: set[int] = set()
-    for block in program.blocks:
-        walk(block.index, any(live_in[s] for s in block.successors), drop)
+    for b in touched:
+        walk(b, any(s in needed_in for s in program.blocks[b].successors), drop)
     for i in drop:
         del result.stores[i]
+
+
+def needed_at_entries(
+    program: Program, through: dict[int, tuple[bool, bool]], always: Iterable[int] = ()
+) -> set[int]:
+    """The blocks at whose entry something is needed, backward over the flow graph.
+
+    `through[b]`: whether it is needed at the entry of block b where it is not, and where it is
+    needed at the block's end; blocks that are not named pass it on, those of `always` need it.
+    """
+    work = [b for b, (alone, _) in through.items() if alone]
+    work += [b for b in always if b not in through]
+    needed = set(work)
+    while work:
+        for p in program.blocks[work.pop()].predecessors:
+            if p not in needed and through.get(p, (True, True))[1]:
+                needed.add(p)
+                work.append(p)
+    return needed
 
 
 def sink(
@@ -262,7 +340,7 @@ def sink(
     live: Liveness,
     value: Access,
     placement: Placement,
-    away: Sequence[bool],
+    away: Sequence[bool] | NDArray[np.bool_],
     room: list[int],
 ) -> None:
     """Moves stores down within their blocks, so that they don't wait for what they store.
@@ -299,14 +377,13 @@ def hoist(program: Program, value: Access, placement: Placement, room: list[int]
     range a value's register holds nothing else, so that only its own accesses stop the way up.
     """
     stall = program.code.stall
+    stores = set(placement.stores.values())
     for i in sorted(placement.loads):
         start = program.blocks[int(program.block_of[i])].start
         at, cycles = i, 0
         while at > start and cycles < LOAD_CYCLES:
             j = at - 1
-            stored = (at, False) in placement.stores.values() or (
-                (j, True) in placement.stores.values()
-            )
+            stored = (at, False) in stores or (j, True) in stores
             if j in value.reads or j in value.writes or room[j] < value.words or stored:
                 break
             at = j

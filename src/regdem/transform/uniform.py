@@ -180,6 +180,7 @@ def launch_values(program: Program) -> dict[int, frozenset[int]]:
     blocks = program.blocks
     states: list[_Held | None] = [None] * len(blocks)
     work = [int(program.block_of[f.start]) for f in program.functions]
+    written = _written_by_callees(program) if program.callee else 0
     for b in work:
         states[b] = {}
     while work:
@@ -189,7 +190,7 @@ def launch_values(program: Program) -> dict[int, frozenset[int]]:
             numbering.step(i, held)
         if blocks[b].end - 1 in program.callee:
             # What a callee may write is not known to be anything.
-            held = _without(held, _written_by_callees(program))
+            held = _without(held, written)
         for s in blocks[b].successors:
             known = states[s]
             met = held if known is None else {r: n for r, n in known.items() if held.get(r) == n}
