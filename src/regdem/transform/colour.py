@@ -33,6 +33,7 @@ from regdem.analysis.webs import STACK_POINTER, Webs
 
 _FAR = 96
 """Points beyond which a register's last use no longer matters to the next."""
+_WITHIN = (1 << _FAR) - 1
 _PATIENCE = 1000
 """Ejections without any gain before a search is given up; four times as many in all."""
 _TABU = 10
@@ -148,38 +149,109 @@ def _tuples(webs: Webs, limit: int, distinct: int) -> list[_Tuple]:
     return result
 
 
-_Obstacles = tuple[NDArray[np.int64], NDArray[np.int64]]
+@dataclass(frozen=True)
+class _Obstacles:
+    """The groups in a group's way: group `others[j]` placed at shift s blocks s + `distances[j]`.
+
+    `others` ascend; no pair occurs twice.
+    """
+
+    others: NDArray[np.int32]
+    distances: NDArray[np.int32]
+
+
 _MIDDLE = 512
 """Where a shift of 0 stands in an array over shifts."""
+_BUCKET = 7
+"""Points, as a power of two, whose ranges are kept in one list."""
 
 
 class _Neighbours:
-    """The groups whose ranges overlap with a group's, looked up when they are asked for."""
+    """The groups whose ranges overlap with a group's, looked up when they are asked for.
+
+    All ranges are kept as intervals of points, listed by the stretches of points they cross.
+    """
 
     def __init__(self, tuples: Sequence[_Tuple]) -> None:
         self._tuples = tuples
-        self._first = np.array([t.first for t in tuples], dtype=np.int64)
-        self._last = np.array([t.last for t in tuples], dtype=np.int64)
         self._known: dict[int, _Obstacles] = {}
+        name: list[int] = []
+        begin: list[int] = []
+        end: list[int] = []
+        for k, entry in enumerate(tuples):
+            for register, points in entry.merged:
+                for first, last in _intervals(points):
+                    name.append(k * 2 * _MIDDLE + _MIDDLE + register)
+                    begin.append(first)
+                    end.append(last)
+        names = np.array(name, dtype=np.int64)
+        begins = np.array(begin, dtype=np.int32)
+        ends = np.array(end, dtype=np.int32)
+        lowest, highest = begins >> _BUCKET, (ends - 1) >> _BUCKET
+        each = highest - lowest + 1
+        interval = np.repeat(np.arange(len(names)), each)
+        within = np.arange(len(interval)) - np.repeat(np.cumsum(each) - each, each)
+        bucket = lowest[interval] + within
+        order = np.argsort(bucket, kind="stable")
+        self._name = names[interval[order]]
+        self._begin = begins[interval[order]]
+        self._end = ends[interval[order]]
+        count = int(highest.max(initial=0)) + 2
+        self._offset: list[int] = np.searchsorted(bucket[order], np.arange(count + 1)).tolist()
 
     def of(self, k: int) -> _Obstacles:
-        """Groups and distances: a group placed at shift s is in the way of k at s + distance."""
+        """What is in the way of group k."""
         found = self._known.get(k)
-        if found is not None:
-            return found
-        mine = self._tuples[k]
-        near = (self._first < mine.last) & (self._last > mine.first)
-        near[k] = False
-        pairs: list[tuple[int, int]] = []
-        for other in near.nonzero()[0].tolist():
-            theirs = self._tuples[other]
-            if not mine.points & theirs.points:
-                continue
-            distances = {s - r for r, p in mine.merged for s, q in theirs.merged if p & q}
-            pairs.extend((other, distance) for distance in sorted(distances))
-        table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        found = self._known[k] = (table[:, 0].copy(), table[:, 1].copy())
+        if found is None:
+            found = self._known[k] = self._look_up(k)
         return found
+
+    def _look_up(self, k: int) -> _Obstacles:
+        keys = [
+            self._overlapping(points) - register
+            for register, points in self._tuples[k].merged
+            if points
+        ]
+        key = np.concatenate(keys) if keys else np.zeros(0, dtype=np.int64)
+        key.sort()
+        fresh = np.ones(len(key), dtype=np.bool_)
+        np.not_equal(key[1:], key[:-1], out=fresh[1:])
+        key = key[fresh & (key // (2 * _MIDDLE) != k)]
+        return _Obstacles(
+            (key // (2 * _MIDDLE)).astype(np.int32),
+            (key % (2 * _MIDDLE) - _MIDDLE).astype(np.int32),
+        )
+
+    def _overlapping(self, points: int) -> NDArray[np.int64]:
+        """The names of the intervals that share points with a range; some of them twice."""
+        first, last = (points & -points).bit_length() - 1, points.bit_length()
+        low = self._offset[first >> _BUCKET]
+        high = self._offset[(last - 1 >> _BUCKET) + 1]
+        begin, end, name = self._begin[low:high], self._end[low:high], self._name[low:high]
+        if points.bit_count() == last - first:
+            return name[(begin < last) & (end > first)]
+        held = np.zeros(last - first + 1, dtype=np.int32)
+        np.cumsum(_bits(points >> first, last - first), out=held[1:])
+        inside = np.clip(end, first, last) - first, np.clip(begin, first, last) - first
+        return name[held[inside[0]] > held[inside[1]]]
+
+
+def _bits(mask: int, count: int) -> NDArray[np.uint8]:
+    """The lowest bits of a mask."""
+    data = np.frombuffer(mask.to_bytes((count + 7) // 8, "little"), dtype=np.uint8)
+    return np.unpackbits(data, bitorder="little")[:count]
+
+
+def _intervals(points: int) -> list[tuple[int, int]]:
+    """The maximal runs of points, as half-open ranges."""
+    if not points:
+        return []
+    first, last = (points & -points).bit_length() - 1, points.bit_length()
+    if points.bit_count() == last - first:
+        return [(first, last)]
+    edges = np.diff(_bits(points >> first, last - first + 1), prepend=np.uint8(0)).nonzero()[0]
+    found: list[int] = (edges + first).tolist()
+    return list(zip(found[0::2], found[1::2], strict=True))
 
 
 class _Search:
@@ -216,11 +288,14 @@ class _Search:
         while queue:
             _, k = heapq.heappop(queue)
             self._steps += 1
-            shift = self._free_shift(k)
+            obstacles = self._neighbours.of(k)
+            placed = self._is_placed[obstacles.others]
+            reached = self._at[obstacles.others] + obstacles.distances
+            shift = self._free_shift(k, reached[placed])
             if shift is None:
                 if ejections >= 4 * self._patience or since >= self._patience:
                     return (k, *(k for _, k in sorted(queue)))
-                shift, ejected = self._make_way(k)
+                shift, ejected = self._make_way(k, obstacles.others, reached, placed)
                 if shift is None:
                     return (k, *(k for _, k in sorted(queue)))
                 for other in ejected:
@@ -261,26 +336,25 @@ class _Search:
         self._tabu.setdefault(k, {})[shift] = until
         self.placed -= 1
 
-    def _free_shift(self, k: int) -> int | None:
-        """A shift at which nothing is in the way."""
-        entry, taken = self._tuples[k], self._taken
-        merged = entry.merged
-        original = self._fit == _Fit.FIRST and 0 in entry.shifts
-        if original and not any(taken[r] & p for r, p in merged):
-            return 0
+    def _free_shift(self, k: int, reached: NDArray[np.int64]) -> int | None:
+        """A shift at which nothing is in the way; `reached` are those at which something is."""
+        shifts = self._tuples[k].shifts
+        if not shifts:
+            return None
+        blocked = np.zeros(2 * _MIDDLE, dtype=np.bool_)
+        blocked[reached + _MIDDLE] = True
+        at = blocked[shifts.start + _MIDDLE : shifts[-1] + _MIDDLE + 1 : shifts.step]
+        free: list[int] = (~at).nonzero()[0].tolist()
+        if not free:
+            return None
+        if self._fit == _Fit.FIRST:
+            return 0 if 0 in shifts and not blocked[_MIDDLE] else shifts[free[0]]
         best: int | None = None
         least = _NEVER
-        # Plain loops: this is the innermost part of every search.
-        for shift in entry.shifts:
-            for r, p in merged:
-                if taken[r + shift] & p:
-                    break
-            else:
-                if self._fit == _Fit.FIRST:
-                    return shift
-                waste = self._near(k, shift) if self._fit == _Fit.FARTHEST else self._hole(k, shift)
-                if waste < least:
-                    best, least = shift, waste
+        for shift in map(shifts.__getitem__, free):
+            waste = self._near(k, shift) if self._fit == _Fit.FARTHEST else self._hole(k, shift)
+            if waste < least:
+                best, least = shift, waste
         return best
 
     def _near(self, k: int, shift: int) -> int:
@@ -302,11 +376,14 @@ class _Search:
             waste += _BROKEN_PAIR
         return waste
 
-    def _make_way(self, k: int) -> tuple[int | None, list[int]]:
+    def _make_way(
+        self,
+        k: int,
+        others: NDArray[np.int32],
+        reached: NDArray[np.int64],
+        placed: NDArray[np.bool_],
+    ) -> tuple[int | None, list[int]]:
         """The shift whose occupants weigh least, and these; no shift if all are barred."""
-        others, distances = self._neighbours.of(k)
-        reached = self._at[others] + distances
-        placed = self._is_placed[others]
         weigh = np.bincount(reached + _MIDDLE, self._weight[others] * placed, minlength=2 * _MIDDLE)
         for shift, until in self._tabu.get(k, {}).items():
             if until > self._steps:
@@ -320,7 +397,7 @@ class _Search:
             return None, []
         self._weight[k] += 1
         best = shifts[least]
-        ejected: list[int] = np.unique(others[placed & (reached == best)]).tolist()
+        ejected: list[int] = others[placed & (reached == best)].tolist()
         return best, ejected
 
 
@@ -330,8 +407,10 @@ def _gap(taken: int, points: int) -> int:
         return _FAR // 2
     low = (points & -points).bit_length() - 1
     high = points.bit_length()
-    before = low - (taken & ((1 << low) - 1)).bit_length()
-    above = taken >> high
+    near = taken >> max(0, low - _FAR)
+    below = min(low, _FAR)
+    before = below - (near & ((1 << below) - 1)).bit_length()
+    above = near >> below + high - low & _WITHIN
     after = (above & -above).bit_length() - 1 if above else _FAR
     return min(before, after, _FAR)
 

@@ -638,8 +638,7 @@ def _by_register(
         whole = webs(program, live, sum(1 << r for r in used)).webs
         by_register = {w.register: w for w in whole}
         accesses = [
-            access_of(by_register[r], touched_by_calls=bool((touched >> r) & 1))
-            for r in picked
+            access_of(by_register[r], touched_by_calls=bool((touched >> r) & 1)) for r in picked
         ]
         still = sum(1 << r for r in used if r not in picked)
         kept = still | (1 << address)
