@@ -48,7 +48,7 @@ from regdem.transform.candidates import (
     register_order,
     used_registers,
 )
-from regdem.transform.colour import Colouring, colour
+from regdem.transform.colour import Colouring, colour, occupancy
 from regdem.transform.demoted import (
     RESERVED_REGISTERS,
     Demoted,
@@ -143,6 +143,10 @@ def demote(kernel: Kernel, options: DemoteOptions) -> Rewrite:
             kernel=kernel.name,
         )
     return _by_register(kernel, program, live, limit, options)
+
+
+class _HopelessError(UnsupportedError):
+    """So many more values are live than registers and slots that no choice can help."""
 
 
 def _refuse(kernel: Kernel, options: DemoteOptions) -> None:
@@ -245,6 +249,8 @@ def _cheapest(
     """
     try:
         done = [_by_live_range(kernel, program, live, limit, options)]
+    except _HopelessError:
+        raise
     except UnsupportedError:
         plain = replace(options, uniform=False, exposed_cost=0.0)
         return _by_live_range(kernel, program, live, limit, plain), plain
@@ -294,6 +300,15 @@ def _by_live_range(
     most = options.most_slots + further
     tried: list[str] = []
     target = limit - 1  # one holds the slots' address
+    again = [web.points for web in found.webs if web.index in ways or web.index in shared]
+    if int((pressure - target - occupancy(again, len(program))).max(initial=0)) > most:
+        raise _HopelessError(
+            f"{options.registers} registers can't be reached (more slots needed than the {most}"
+            " that fit)",
+            code="slots_do_not_fit",
+            hint=f"the kernel needs {int(pressure.max(initial=0))} live values at its peak",
+            kernel=kernel.name,
+        )
     search = GapSearch(program, live)
     for values in _value_sets(program, found, ways, shared, folds):
         shortage = Shortage(len(program), limit)

@@ -39,6 +39,9 @@ _LATE_COST = 0.3
 """A cycle that one warp waits, beside a cycle in which the registers of all are read."""
 _MOST_IN_THE_WAY = 4
 _LEAST_GAIN = 1e-9
+_STRETCH = 8
+"""Points, as a power of two, whose live ranges are kept in one set."""
+_NOTHING: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,12 @@ class _Descent:
             (self._register[w.index] for w in webs.webs if w.points), default=STACK_POINTER
         )
         self._taken = [0] * (highest + 1)
-        self._in: list[list[int]] = [[] for _ in self._taken]
+        self._in: dict[tuple[int, int], set[int]] = {}
+        self._came = [0] * len(webs.webs)
+        self._moves = 0
         for web in webs.webs:
             if web.points:
-                self._taken[self._register[web.index]] |= web.points
-                self._in[self._register[web.index]].append(web.index)
+                self._put(web.index, self._register[web.index])
         self._groups = [
             tuple(w for w in g.webs if webs.webs[w].points)
             for g in webs.groups
@@ -173,7 +177,7 @@ class _Descent:
             there = self._taken[register]
             others: list[int] = []
             if there & points:
-                others = [w for w in self._in[register] if self._webs.webs[w].points & points]
+                others = self._in_the_way(register, points)
                 if len(others) > _MOST_IN_THE_WAY or not all(self._movable[w] for w in others):
                     continue
                 if any(self._webs.webs[w].points & rest for w in others):
@@ -190,6 +194,21 @@ class _Descent:
             self._put(other, home)
         self._put(web, register)
         return True
+
+    def _in_the_way(self, register: int, points: int) -> list[int]:
+        """The ranges in a register that are live at some of `points`, in the order in which they
+        came there; not all of them where they are too many."""
+        near: set[int] = set()
+        for stretch in _stretches(points):
+            near |= self._in.get((register, stretch), _NOTHING)
+        found: list[int] = []
+        for w in near:
+            if self._webs.webs[w].points & points:
+                found.append(w)
+                if len(found) > _MOST_IN_THE_WAY:
+                    break
+        found.sort(key=self._came.__getitem__)
+        return found
 
     def _gain(self, web: int, home: int, register: int, others: Sequence[int]) -> float:
         """What is saved by moving `web` to `register`, and `others` from there to its place."""
@@ -293,11 +312,22 @@ class _Descent:
         return True
 
     def _take(self, web: int) -> None:
-        register = self._register[web]
-        self._taken[register] ^= self._webs.webs[web].points
-        self._in[register].remove(web)
+        register, points = self._register[web], self._webs.webs[web].points
+        self._taken[register] ^= points
+        for stretch in _stretches(points):
+            self._in[register, stretch].remove(web)
 
     def _put(self, web: int, register: int) -> None:
-        self._taken[register] |= self._webs.webs[web].points
-        self._in[register].append(web)
+        points = self._webs.webs[web].points
+        self._taken[register] |= points
+        for stretch in _stretches(points):
+            self._in.setdefault((register, stretch), set()).add(web)
+        self._moves += 1
+        self._came[web] = self._moves
         self._register[web] = register
+
+
+def _stretches(points: int) -> range:
+    """The stretches of `1 << _STRETCH` points that a live range reaches over."""
+    first = ((points & -points).bit_length() - 1) >> _STRETCH
+    return range(first, (points.bit_length() - 1 >> _STRETCH) + 1)

@@ -11,7 +11,9 @@ instructions of the original registers are lost, and to what extent:
 
 First the loads that were hoisted across those instructions lose their room; only what is missing
 beyond that counts as lost, and makes the next choice take more values out of their registers there.
-Where that leads nowhere, registers are given up evenly (`give_up_evenly`), one more each time.
+Where that leads nowhere, registers are given up evenly (`give_up_evenly`), one more each time. In a
+program of thousands of instructions, where every search takes seconds and there are many places to
+mend, that begins at once, in steps that grow.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from regdem.transform.colour import Colouring, colour, occupancy, shortfall
 
 _LOCAL_FAILURES = 4
 """Searches that leave groups without a place before registers are given up evenly."""
+_HUGE = 10_000
+"""Instructions from which on one such search is enough."""
 
 
 class Shortage:
@@ -39,6 +43,7 @@ class Shortage:
         self._limit = limit
         self._failures = 0
         self._even = 0
+        self._is_huge = instructions >= _HUGE
 
     @property
     def is_even(self) -> bool:
@@ -47,9 +52,9 @@ class Shortage:
 
     def give_up_evenly(self) -> None:
         """Counts one register more as lost everywhere, and forgets what was learned locally."""
-        self._even += 1
+        self._even = max(4, 3 * self._even) if self._is_huge else self._even + 1
         self.lost[:] = self._even
-        self._withheld[:] = 0
+        self._withheld[:] = len(self.lost) if self._is_huge else 0
 
     def room(self, free: NDArray[np.int32]) -> list[int]:
         """The room for hoisted loads, where `free` registers are left at each instruction."""
@@ -70,7 +75,7 @@ class Shortage:
                 return colouring
             self._failures += 1
             missing = _crowded(webs, colouring, 1 + self._failures, len(edited.program))
-        if self.is_even or self._failures > _LOCAL_FAILURES:
+        if self.is_even or self._is_huge or self._failures > _LOCAL_FAILURES:
             self._retreat(free, room)
             return None
         self._learn(_at_original(edited, missing), free, np.array(room, dtype=np.int32))
