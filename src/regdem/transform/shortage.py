@@ -52,7 +52,7 @@ class Shortage:
 
     def give_up_evenly(self) -> None:
         """Counts one register more as lost everywhere, and forgets what was learned locally."""
-        self._even = max(4, 3 * self._even) if self._is_huge else self._even + 1
+        self._even = self._even + (8 if self._even else 4) if self._is_huge else self._even + 1
         self.lost[:] = self._even
         self._withheld[:] = len(self.lost) if self._is_huge else 0
 
