@@ -57,8 +57,9 @@ def markdown(judgement: Judgement) -> str:
     lines = [
         "# The predictor against measured times",
         "",
-        "Command: `python -m bench.judge`. Builds and times: `suite.md`, `ten.md` and the sessions "
-        f"in `predictor-features.json.gz` ({len(kernels)} kernels on an H200).",
+        "Command: `python -m bench.judge`. Builds and times: `suite.md` (final), `suite-second.md` "
+        "(second; withdrawn builds with right outputs among them) and `ten.md`, in "
+        f"`predictor-features.json.gz` ({len(kernels)} kernels on an H200).",
         "",
         "*Blind*: each kernel is predicted with constants fitted to the other kernels. The form of "
         "the model was worked out with these kernels at hand, so blind means the constants, not "
