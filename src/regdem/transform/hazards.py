@@ -50,6 +50,8 @@ _CS2R_ORDER_SLACK = 18
 """Between two CS2R, which take equally long: 8 cycles are enough."""
 _MULTI_PASS_READ_CYCLES = 10
 _ROUNDS = 64
+_MOST_TRIES, _TRIED_INSTRUCTIONS = 400, 60_000
+"""Walks through a block in search of better scoreboards: at most, and by its length."""
 _GPR = FILE_MASK[RegisterFile.GPR]
 LATENCY_CYCLES = {
     "memory_global": 500, "memory_generic": 500, "memory_texture": 500, "memory_surface": 500,
@@ -479,7 +481,7 @@ class _Repair:
         boards, waits = assign(
             self.program, self.successors, self.events, self.wanted, self.needs,
             [self.done_with(e.index) for e in self.events], self.reserved,
-            [c.stall for c in self.control],
+            [c.stall for c in self.control], self._tries(),
         )  # fmt: skip
         none = SCOREBOARDS + 1
         for i, c in enumerate(self.control):
@@ -491,6 +493,18 @@ class _Repair:
                 read_scoreboard=none if read is None else boards.get(read, none),
                 wait_mask=waits[i] | (c.wait_mask & self.reserved),
             )
+
+    def _tries(self) -> list[int]:
+        """Walks through each block that false waits are worth: only where the order is new."""
+        moved = self.moved
+        if moved is None:
+            return []
+        return [
+            min(_MOST_TRIES, _TRIED_INSTRUCTIONS // (block.end - block.start + 1))
+            if any(moved.free[block.start : block.end])
+            else 0
+            for block in self.program.blocks
+        ]
 
     def two_cycle_rule(self) -> None:
         """A setter of a scoreboard stands at least 2 cycles before a waiter on it."""

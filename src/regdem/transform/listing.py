@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from regdem.analysis.bits import members
 from regdem.analysis.webs import Webs
@@ -21,6 +22,8 @@ from regdem.transform.hazards import READ_CYCLES
 from regdem.transform.segments import Segment, memory_order
 from regdem.transform.timeline import Timeline
 
+_LONG_CYCLES = 400
+"""What a load from memory takes at least."""
 _ANY = 1 << 30
 
 
@@ -324,6 +327,34 @@ def ordered(
             missing[s] -= 1
             if not missing[s]:
                 open_places.append(s)
+    return order
+
+
+def hoisted(task: Task, reach: int) -> list[int]:
+    """The original order with results that take long asked for up to `reach` places earlier.
+
+    Each place is due at its old one; what takes `_LONG_CYCLES` or more `reach` places before that,
+    what takes less in proportion; and so is all that these need.
+    """
+    graph = task.graph
+    n = len(graph.before)
+    due = [0.0] * n
+    for k in range(n - 1, -1, -1):
+        takes = max((cycles for _, cycles in graph.after[k]), default=0)
+        due[k] = k - reach * min(1.0, takes / _LONG_CYCLES)
+        for s, _ in graph.after[k]:
+            due[k] = min(due[k], due[s])
+    missing = [len(places) for places in graph.before]
+    open_places = [(due[k], k) for k in range(n) if not missing[k]]
+    heapify(open_places)
+    order: list[int] = []
+    while open_places:
+        _, best = heappop(open_places)
+        order.append(best)
+        for s, _ in graph.after[best]:
+            missing[s] -= 1
+            if not missing[s]:
+                heappush(open_places, (due[s], s))
     return order
 
 

@@ -44,6 +44,7 @@ from regdem.transform.listing import (
     Task,
     Values,
     dependences,
+    hoisted,
     ordered,
     peak_of,
     shallow,
@@ -61,6 +62,8 @@ _LARGEST = 700
 """Instructions of a segment beyond which only the cheap ways are tried."""
 _SLACKS = (0, 2, 4, 8, 16)
 """Registers below the limit from which on the original order leads: one try each."""
+_REACHES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+"""Places by which results that take long are asked for earlier: one try each."""
 _STEP, _MOST_LESS = 1, 6
 """Registers given up in a segment where colouring fails: at a time, and at most."""
 _ROUNDS = 24
@@ -397,6 +400,13 @@ class Plan:
         places = ordered(task, paths, limit, limit, steady=True)
         if places is not None:
             yield places
+        for reach in _REACHES:
+            if reach > 2 * len(task.ready):
+                break
+            places = hoisted(task, reach)
+            if peak_of(piece.values, piece.multi_pass, places) > limit:
+                break
+            yield places
 
     def _shallow_tries(
         self, piece: Piece, prefix: Sequence[int], limit: int
@@ -459,7 +469,8 @@ def _best_words(plan: Plan, chosen: Chosen, colouring: Colouring) -> tuple[list[
     Where nothing moves, ptxas's scoreboards may do better or worse than new ones: a block keeps
     them if that is better for it, looked at alone; or all do, or none, if that is best.
     """
-    program, late = plan.timeline.program, plan.timeline.late_cycles
+    program = plan.timeline.program
+    late = [plan.timeline.late_cycles[i] for i in plan.order(chosen)]
     blocks = range(len(program.blocks))
     moved = {segment.block for segment in chosen}
 

@@ -10,7 +10,9 @@ all six, and every short event behind them (a slot's load, the sources of a load
 share with one and wait for it. So each block is tried with fewer scoreboards for long events, the
 others kept for short ones or not, and the assignment is taken under which a walk through the block,
 with all false waits, is shortest. A second pass knows what is outstanding when a block begins: no
-load is put on a scoreboard that is soon waited for because of an earlier block.
+load is put on a scoreboard that is soon waited for because of an earlier block. In code ordered
+anew, the false waits that cost most are then looked at one by one: another scoreboard for the event
+that is waited for, or for the one that is meant, where the walk gets shorter.
 
 Events on a scoreboard that a DEPBAR counts down on keep it, and it takes no others.
 """
@@ -35,6 +37,8 @@ _LONG_CYCLES = 100
 """An event that takes so long comes from memory."""
 _FEWEST_FOR_LONG = 2
 _PASSES = 3
+_MOST_CULPRITS = 8
+_LEAST_GAIN_CYCLES = 2.0
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,13 @@ def assign(
     done_with: Sequence[int],
     reserved: int,
     stalls: Sequence[int],
+    tries: Sequence[int] = (),
 ) -> tuple[dict[int, int], list[int]]:
     """Scoreboards by event, and the wait mask of each instruction.
 
     `needs[i]`: events (bits) instruction i waits for; `done_with[e]`: events over when e is;
-    `wanted[e]`: whether e may be waited for at all; `reserved`: counted scoreboards (mask).
+    `wanted[e]`: whether e may be waited for at all; `reserved`: counted scoreboards (mask);
+    `tries[b]`: walks through block b that may be spent on false waits (none, if it is empty).
     """
     usable = [k for k in range(SCOREBOARDS) if not (reserved >> k) & 1]
     if not usable:
@@ -97,7 +103,7 @@ def assign(
                 block.index in successors[block.index],
                 later[block.index],
             )  # fmt: skip
-            boards.update(task.assigned(usable))
+            boards.update(task.assigned(usable, tries[block.index] if tries else 0))
         waits, entering = _waits(program, successors, by_instruction, needs, done_with, boards)
     return boards, waits
 
@@ -129,14 +135,43 @@ class _Block:
     repeats: bool
     later: dict[int, int]
 
-    def assigned(self, usable: Sequence[int]) -> dict[int, int]:
-        """Scoreboards of the events that begin in the block."""
+    def assigned(self, usable: Sequence[int], tries: int = 0) -> dict[int, int]:
+        """Scoreboards of the events that begin in the block; `tries`: see `assign`."""
         begun = [self.events[e] for i in self.instructions for e in self.by_instruction.get(i, ())]
         is_long = [event.cycles >= _LONG_CYCLES for event in begun]
         ways = [self._tried(usable, usable, keep=True), self._tried(usable, usable)]
         if sum(is_long) >= 2 and not all(is_long):
             ways += [self._tried(*share) for share in _shares(usable)]
-        return min(ways, key=self._cycles)
+        best = min(ways, key=self._cycles)
+        return self._improved(best, usable, tries) if tries else best
+
+    def _improved(
+        self, boards: dict[int, int], usable: Sequence[int], tries: int
+    ) -> dict[int, int]:
+        """Fewer false waits, the costliest first."""
+        cycles = self._cycles(boards)
+        while tries > 0:
+            false: dict[int, float] = {}
+            self._cycles(boards, false)
+            culprits = sorted(false, key=lambda e: -false[e])[:_MOST_CULPRITS]
+            better = None
+            for e in culprits:
+                if e not in boards or self.events[e].pinned:
+                    continue
+                for k in usable:
+                    if k == boards[e]:
+                        continue
+                    tries -= 1
+                    other = {**boards, e: k}
+                    there = self._cycles(other)
+                    if there < cycles - _LEAST_GAIN_CYCLES:
+                        better, cycles = other, there
+                if better is not None:
+                    break
+            if better is None:
+                break
+            boards = better
+        return boards
 
     def _tried(
         self, for_long: Sequence[int], for_short: Sequence[int], *, keep: bool = False
@@ -212,8 +247,12 @@ class _Block:
         cycles = self.events[e].cycles
         return float(cycles) if cycles >= _LONG_CYCLES else 0.0
 
-    def _cycles(self, boards: dict[int, int]) -> float:
-        """A walk through the block with these scoreboards; twice through it where it repeats."""
+    def _cycles(self, boards: dict[int, int], false: dict[int, float] | None = None) -> float:
+        """A walk through the block with these scoreboards; twice through it where it repeats.
+
+        `false` takes the cycles lost to events that were only on the same scoreboard, by these and
+        by what was meant.
+        """
         time = 0.0
         pending = 0
         ready: dict[int, float] = {}
@@ -232,6 +271,8 @@ class _Block:
                     for k in range(SCOREBOARDS):
                         if late & on_board[k]:
                             over |= on_board[k] & pending
+                    if false is not None:
+                        self._blame(over, late, ready, time, false)
                     for e in members(over):
                         time = max(time, ready[e])
                         pending &= ~(self.done_with[e] | (1 << e))
@@ -240,6 +281,17 @@ class _Block:
                     ready[e] = time + self.events[e].cycles
                 time += max(1, self.stalls[i])
         return time
+
+    def _blame(
+        self, over: int, late: int, ready: dict[int, float], time: float, false: dict[int, float]
+    ) -> None:
+        """Cycles that a wait for `late` takes longer because of all that it is `over` with."""
+        meant = max(members(late), key=lambda e: ready[e])
+        worst = max(members(over), key=lambda e: ready[e])
+        lost = ready[worst] - max(time, ready[meant])
+        if lost > 0:
+            for e in (worst, meant):
+                false[e] = false.get(e, 0.0) + lost
 
 
 def _later_needs(
