@@ -85,9 +85,10 @@ class _Board:
 
     def later(self, now: float) -> _Board:
         """What is left of it when `now` becomes the start of time."""
+        if self.ready <= now:
+            return _Board()
         left = [use - now for use in self.uses if use > now]
-        places = self.places if self.ready > now else frozenset[Place]()
-        return _Board(max(0.0, self.ready - now), self.cause, left, places)
+        return _Board(self.ready - now, self.cause, left, self.places)
 
 
 @dataclass
@@ -111,16 +112,18 @@ def walk(
 ) -> list[BlockWalk]:
     """Walks every block. `latency[i]`: cycles and cause of a variable-latency instruction."""
     walker = _Walker(program, latency, read_cycles, marks or Marks())
-    out: list[_State | None] = [None] * len(program.blocks)
+    out: list[tuple[_State, float] | None] = [None] * len(program.blocks)
     result = [BlockWalk() for _ in program.blocks]
     for _ in range(_PASSES):
         for block in program.blocks:
             known = [p for p in block.predecessors if out[p] is not None]
             before = out[max(known, key=lambda p: (weights[p], p))] if known else None
-            state = (before or _State([_Board() for _ in range(SCOREBOARDS)])).later(0.0)
+            if before is None:
+                before = _State([_Board() for _ in range(SCOREBOARDS)]), 0.0
+            state = before[0].later(before[1])
             done = walker.through(block.start, block.end, state)
             result[block.index] = done
-            out[block.index] = state.later(done.cycles)
+            out[block.index] = state, done.cycles
     return result
 
 
