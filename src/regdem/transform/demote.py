@@ -230,12 +230,17 @@ def _cheaper(
         if not may_fold:
             raise
         return _cheapest(kernel, program, live, limit, options)[0]
-    if may_fold:
+    if not may_fold:
+        return best
+    costs = [way.exposed_cost]
+    if len(program) <= _LONGEST_THRICE:
+        costs.append(0.0 if way.exposed_cost else options.exposed_cost)
+    for cost in costs:
         with suppress(UnsupportedError):
-            way = replace(way, fold=True)
+            way = replace(options, exposed_cost=cost)
             folded = _by_live_range(kernel, program, live, limit, way)
             if folded.folded:
-                return _better(folded, best)
+                best = _better(folded, best)
     return best
 
 
