@@ -25,6 +25,7 @@ output.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -450,7 +451,7 @@ class _Repair:
         work = [b for b, s in enumerate(states) if s is not None]
         queued = set(work)
         while work:
-            b = work.pop()
+            b = heapq.heappop(work)  # in order of address: few blocks come twice
             queued.discard(b)
             known = states[b]
             assert known is not None
@@ -465,7 +466,7 @@ class _Repair:
                     continue
                 if s not in queued:
                     queued.add(s)
-                    work.append(s)
+                    heapq.heappush(work, s)
         for b, known in enumerate(states):
             if known is None:
                 continue

@@ -118,29 +118,36 @@ def place(
             at = i + 1
         return available
 
-    entries = {int(program.block_of[f.start]) for f in program.functions}
     through = {b: (walk(b, False, None), walk(b, True, None)) for b in touched}
-    exits = dict.fromkeys(touched, True)
-
-    def entry(b: int) -> bool:
-        # It is live in no other block, so that it comes from none.
-        if b in entries:
-            return False
-        return all(exits.get(p, False) for p in program.blocks[b].predecessors)
-
-    changed = True
-    while changed:
-        changed = False
-        for b in touched:
-            new = through[b][entry(b)]
-            if new != exits[b]:
-                exits[b] = new
-                changed = True
+    absent = _absent_at_entries(program, through)
     for b in touched:
-        walk(b, entry(b), result.loads.add)
+        walk(b, b not in absent, result.loads.add)
     if store:
         _drop_dead_stores(program, live, value, result)
     return result
+
+
+def _absent_at_entries(program: Program, through: dict[int, tuple[bool, bool]]) -> set[int]:
+    """Of the blocks in which a value is live, those it enters without its register.
+
+    `through[b]`: whether the register holds it at the end of block b, if it does not and if it does
+    at the start. It comes from no other block.
+    """
+    work = [int(program.block_of[f.start]) for f in program.functions]
+    work = [b for b in work if b in through]
+    for b, (_, held) in through.items():
+        if not held:
+            work += program.blocks[b].successors
+        if any(p not in through for p in program.blocks[b].predecessors):
+            work.append(b)
+    absent: set[int] = set()
+    while work:
+        b = work.pop()
+        if b in through and b not in absent:
+            absent.add(b)
+            if not through[b][0]:
+                work += program.blocks[b].successors
+    return absent
 
 
 def touched_blocks(program: Program, points: int) -> list[int]:
