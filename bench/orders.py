@@ -2,6 +2,7 @@
 
     python -m bench.orders PREPARED OUT [--per-build 4] [--builds '^(default|cap_255)$']
     python -m bench.run --run OUT --group suite      # on a machine with a GPU
+    python -m bench.orders --tables DATABASE...      # what the runs found, as a page
 
 The scheduler of `regdem.transform.reschedule` only makes orders that it likes. This makes orders
 that nobody would: in every segment the instructions are shuffled by a random distance, as far as
@@ -18,9 +19,11 @@ import json
 import random
 import re
 import shutil
+import sqlite3
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +134,50 @@ def one(job: tuple[Path, Path, dict[str, Any], dict[str, Any], int]) -> dict[str
     return {**row, "status": "built", "file": file, "sha256": digest, "registers": registers}
 
 
+def page(databases: list[Path]) -> str:
+    """Runs of random orders: how many there were, how many gave the outputs of their build."""
+    lines = [
+        "# Random orders on the GPU",
+        "",
+        "Proved random orders of the suite's builds and rewrites (`python -m bench.orders`, "
+        "`python -m bench.run --run`), outputs compared byte for byte with the default build's. "
+        "Made by `python -m bench.orders --tables`.",
+        "",
+        "| database | GPU, driver | date | kernels | builds shuffled | orders | right | wrong |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    wrong: list[str] = []
+    for path in databases:
+        with closing(sqlite3.connect(path)) as database:
+            device, driver, date = database.execute(
+                "select device, driver, date from run order by id desc limit 1"
+            ).fetchone()
+            name = json.loads(device)["name"] if device.startswith("{") else device
+            rows = database.execute(
+                "select kernel, variant, min(identical) from equality "
+                "where variant like '%-random_%' group by kernel, variant order by 1, 2"
+            ).fetchall()
+            failed = database.execute(
+                "select kernel, name, 0 from variant "
+                "where status = 'failed' and name like '%-random_%'"
+            ).fetchall()
+        rows += failed
+        builds = {(kernel, name.partition("-random_")[0]) for kernel, name, _ in rows}
+        right = sum(bool(same) for _, _, same in rows)
+        wrong += [f"- {path.name}: {kernel} {name}" for kernel, name, same in rows if not same]
+        kernels = len({kernel for kernel, _ in builds})
+        lines.append(
+            f"| {path.name} | {name}, {driver} | {date[:10]} | {kernels} | {len(builds)} "
+            f"| {len(rows)} | {right} | {len(rows) - right} |"
+        )
+    return "\n".join([*lines, *(["", "Wrong:", "", *wrong] if wrong else [])]) + "\n"
+
+
 def main() -> int:
     """Makes the files and the manifest that `bench.run --run` reads."""
+    if sys.argv[1:2] == ["--tables"]:
+        print(page([Path(name) for name in sys.argv[2:]]), end="")
+        return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("prepared", type=Path, help="a folder that bench.run --prepare made")
     parser.add_argument("out", type=Path)
