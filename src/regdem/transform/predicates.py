@@ -57,19 +57,8 @@ def spread(program: Program, live: Liveness, inside: Iterable[Segment]) -> Progr
     changed = False
     for segment in inside:
         ranges = _ranges(program, live, segment, seen)
-        stay = [each for each in ranges if each.stays]
-        free = [segment.start] * PREDICATES
-        for each in ranges:
-            if each.stays:
-                continue
-            names = [
-                p
-                for p in range(PREDICATES)
-                if free[p] <= each.start
-                and not any(other.predicate == p and other.meets(each) for other in stay)
-            ]
-            name = min(names, key=lambda p: (free[p], p), default=each.predicate)
-            free[name] = max(free[name], each.free)
+        named = _named(ranges, segment.start) or _named(ranges, segment.start, unused_only=True)
+        for each, name in named or ():
             for i, bit in each.fields:
                 words[i] = set_field(*words[i], bit, _FIELD_BITS, name)
             changed |= name != each.predicate
@@ -77,6 +66,36 @@ def spread(program: Program, live: Liveness, inside: Iterable[Segment]) -> Progr
         return program
     data = b"".join(lo.to_bytes(8, "little") + hi.to_bytes(8, "little") for lo, hi in words)
     return replace(program, code=decode(data, code.table.arch))
+
+
+def _named(
+    ranges: list[_Range], start: int, *, unused_only: bool = False
+) -> list[tuple[_Range, int]] | None:
+    """A name for each range that may change it, the one that is free for longest.
+
+    None where some range finds all names taken; not so with `unused_only`: its own name, or one
+    that nothing in the segment has.
+    """
+    stay = [each for each in ranges if each.stays]
+    used = {each.predicate for each in ranges}
+    free = [start] * PREDICATES
+    named: list[tuple[_Range, int]] = []
+    for each in ranges:
+        if each.stays:
+            continue
+        names = [
+            p
+            for p in range(PREDICATES)
+            if free[p] <= each.start
+            and not (unused_only and p in used and p != each.predicate)
+            and not any(other.predicate == p and other.meets(each) for other in stay)
+        ]
+        if not names:
+            return None
+        name = min(names, key=lambda p: (free[p], p))
+        free[name] = max(free[name], each.free)
+        named.append((each, name))
+    return named
 
 
 def _ranges(program: Program, live: Liveness, segment: Segment, seen: list[int]) -> list[_Range]:
