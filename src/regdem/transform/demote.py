@@ -239,8 +239,9 @@ def _cheaper(
         with suppress(UnsupportedError):
             way = replace(options, exposed_cost=cost)
             folded = _by_live_range(kernel, program, live, limit, way)
-            if folded.folded:
-                best = _better(folded, best)
+            most = best.cycles * (_CLEARLY if folded.slots > best.slots else 1.0)
+            if folded.folded and folded.cycles <= most:
+                best = folded
     return best
 
 
