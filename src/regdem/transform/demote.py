@@ -109,7 +109,7 @@ from regdem.transform.uniform import (
 )
 
 _LONGEST_TWICE = 3000
-"""Instructions up to which a choice is made without uniform registers, too."""
+"""Instructions up to which a choice is made without uniform registers and with folding, too."""
 _LONGEST_THRICE = 1500
 """Instructions up to which one is also made without the cost of latency."""
 _CLEARLY = 0.99
@@ -230,7 +230,7 @@ def _cheaper(
         if not may_fold:
             raise
         return _cheapest(kernel, program, live, limit, options)[0]
-    if not may_fold:
+    if not may_fold or len(program) > _LONGEST_TWICE:
         return best
     costs = [way.exposed_cost]
     if len(program) <= _LONGEST_THRICE:
