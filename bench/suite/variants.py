@@ -86,6 +86,8 @@ class Facts:
 
 DEFAULT = Variant("default", "default", Build())
 MOST_CLIFFS = 3
+MOST_REGISTERS, LOCAL_SLOTS = 255, 512
+"""A kernel at the limit may need more slots than fit: one demotion lets these be in local memory."""
 
 
 def _nvidia(build: Build) -> Variant:
@@ -203,6 +205,10 @@ def suite_variants(facts: Facts) -> list[Variant]:
                 _promoted(Build(target, pragma=True), further),
             ]
         if rank == 0:
+            if facts.own >= MOST_REGISTERS:
+                rewrite = Rewrite("demote", target, ("--local-slots", str(LOCAL_SLOTS)))
+                local = Variant(f"demote_{target}_local", "binary", DEFAULT.build, rewrite)
+                variants.append(local)
             variants += _paper(target)
             variants.append(_new_order(Build(target), target))
     for front in FRONTS:
