@@ -87,7 +87,7 @@ class Facts:
 DEFAULT = Variant("default", "default", Build())
 MOST_CLIFFS = 3
 MOST_REGISTERS, LOCAL_SLOTS = 255, 512
-"""A kernel at the limit may need more slots than fit: one demotion lets these be in local memory."""
+"""A kernel at the limit may need more slots than fit: one demotion lets them be in local memory."""
 
 
 def _nvidia(build: Build) -> Variant:

@@ -65,7 +65,7 @@ def test_variants_are_at_cliffs_above_the_present_residency(cubin: Cubin) -> Non
     names = [spec.name for spec in variant_specs(kernel, REQUEST) if not spec.after]
     assert names == ["promote", "recover_32", "recover_40", "renumber"]
     ordered = variant_specs(kernel, replace(REQUEST, reschedule=True))
-    orders = ["schedule", "schedule_40", "schedule_48", "schedule_64"]
+    orders = ["schedule", "schedule_40", "schedule_48", "schedule_64", "schedule_80"]
     assert [spec.name for spec in ordered if not spec.after] == [*names, *orders]
     few = Request(threads=block_shape(256), dynamic_shared_bytes=0)
     assert variant_specs(cubin.kernel("plain"), few, effort="quick") == []
