@@ -15,6 +15,7 @@ mined from.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -82,6 +83,7 @@ def main() -> int:
     parser.add_argument("places", nargs="+", help="cubins or folders of cubins")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--merge", type=Path, help="a table to add to")
+    parser.add_argument("--roles", default="", help="a regular expression: mined rows to keep")
     parser.add_argument("--largest", type=int, default=6000, help="instructions per kernel")
     parser.add_argument("--per-file", type=int, default=0, help="kernels of each file")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
@@ -108,6 +110,8 @@ def main() -> int:
         kernels += 1
         instructions += len(view)
     report(miner, kernels, instructions, refused)
+    wanted = re.compile(arguments.roles)
+    miner.ages = {key: ages for key, ages in miner.ages.items() if wanted.search(key[3])}
     merged: list[LatencyRow] = []
     if arguments.merge is not None:
         merged = parse_rows(arguments.merge.read_text(encoding="utf-8"))
