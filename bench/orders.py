@@ -73,10 +73,9 @@ class RandomPlan(Plan):
                 del self._orders[segment]
 
     def give_up(self, chosen: Chosen, block: int | None) -> None:
-        """A block whose control bits can't be made keeps its order."""
-        for segment in list(chosen):
-            if block is None or segment.block == block:
-                del self._orders[segment]
+        """A block whose control bits can't be made keeps its order; all do if it isn't known."""
+        for segment in [s for s in chosen if s.block == block] or list(chosen):
+            del self._orders[segment]
 
     def is_worth(self, block: int, before: int, after: int) -> bool:
         """Every order is."""

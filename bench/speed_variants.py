@@ -77,7 +77,9 @@ def timed(spec: KernelSpec, cubin: Cubin, processes: int) -> Row:
     """All variants of one kernel."""
     kernel = next(k for k in cubin.kernels if re.search(spec.kernel, k.name))
     request = Request(
-        threads=block_shape(spec.threads), dynamic_shared_bytes=spec.dynamic_shared_bytes
+        threads=block_shape(spec.threads),
+        dynamic_shared_bytes=spec.dynamic_shared_bytes,
+        reschedule=True,
     )
     begin, used = time.perf_counter(), _processor_seconds()
     with ProcessPoolExecutor(processes) as executor:

@@ -334,7 +334,11 @@ def variant_specs(
             following = [at for at in wider if at > room][:_WIDER_ORDERS]
             specs += [spec(f"schedule_{at}", "schedule", at) for at in following]
     if how.reschedules and request.reschedule:
-        plain = [each for each in specs if each.candidates == "live-range" and not each.after]
+        plain = [
+            each
+            for each in specs
+            if each.kind != "schedule" and each.candidates == "live-range" and not each.after
+        ]
         specs += [
             replace(each, name=f"{each.name}_scheduled", after=each.name, scheduled=True)
             for each in plain

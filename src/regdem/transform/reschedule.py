@@ -269,11 +269,11 @@ class Plan:
                 self._forget(segment.block)
 
     def give_up(self, chosen: Chosen, block: int | None) -> None:
-        """The segments of a block stay as they are (None: all do)."""
-        for segment in chosen:
-            if block is None or segment.block == block:
-                self._less[segment] = _NEVER
-                self._forget(segment.block)
+        """The segments of a block stay as they are; all do where it is None or has none."""
+        given_up = [segment for segment in chosen if segment.block == block] or list(chosen)
+        for segment in given_up:
+            self._less[segment] = _NEVER
+            self._forget(segment.block)
 
     def _forget(self, block: int) -> None:
         self._known = {key: known for key, known in self._known.items() if key[0] != block}
