@@ -86,6 +86,12 @@ def reschedule_kernel(
     """
     refuse_architecture(kernel)
     registers = request.registers or most_registers(kernel, request)
+    if not 16 <= registers <= _MOST_REGISTERS:
+        raise UsageError(
+            f"{registers} registers per thread can't be a limit",
+            hint=f"between 16 and {_MOST_REGISTERS}",
+            kernel=kernel.name,
+        )
     made: list[Rescheduling] = []
 
     def way(least: float) -> Callable[[], Rescheduling]:
@@ -112,11 +118,13 @@ def scheduled(
 ) -> tuple[Cubin, Done]:
     """A rewrite of `kernel` with its instructions in a better order, proved as a whole.
 
-    `made` is what another rewrite gave. Raises as `reschedule_kernel` does.
+    `made` is what another rewrite gave. It stays within `request.registers`, or if that is None
+    within what leaves the residency as it is. Raises as `reschedule_kernel` does.
     """
     between, done = made
     middle = between.kernel(kernel.name)
-    registers = most_registers(middle, request)
+    registers = request.registers or most_registers(middle, request)
+    registers = max(registers, middle.registers_per_thread)
 
     def both() -> Rewrite:
         order = reschedule(middle, RescheduleOptions(registers, has_slots=True))
@@ -124,6 +132,7 @@ def scheduled(
             done.rewrite,
             edit=composed(done.rewrite.edit, order.edit),
             registers_per_thread=order.registers_per_thread,
+            reordered_blocks=len(order.reordered),
         )
 
     new, rewrite, verdict = prove_first(cubin, kernel, request, [both])

@@ -81,6 +81,7 @@ class KernelRewrite:
             "folded": [_folded(f) for f in self.rewrite.folded],
             "inserted_instructions": self.rewrite.inserted_instructions,
             "removed_instructions": self.rewrite.removed_instructions,
+            "reordered_blocks": self.rewrite.reordered_blocks,
             "checks": dict(self.verdict.checks),
             "assumptions": list(self.verdict.assumptions),
         }

@@ -211,7 +211,8 @@ class Job:
         try:
             new, done = make(cubin, kernel, request)
             if self.spec.scheduled:
-                new, done = scheduled(cubin, kernel, request, (new, done))
+                anywhere = replace(request, registers=None)  # within the same residency
+                new, done = scheduled(cubin, kernel, anywhere, (new, done))
             prediction = _predict(new.kernel(self.base.kernel), request, self.workload)
         except RegdemError as error:
             return Outcome(self.spec, error.code, error.message)

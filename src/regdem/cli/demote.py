@@ -154,8 +154,12 @@ def summary(done: KernelRewrite) -> str:
         f"  occupancy              {a.occupancy_pct:>6.1f}% -> {b.occupancy_pct:.1f}%",
         f"  static shared memory   {a.static_shared_bytes:>7} -> {b.static_shared_bytes} bytes",
     ]
+    if rewrite.reordered_blocks:
+        lines.append(f"  in a new order         {rewrite.reordered_blocks:>7} blocks")
     if rewrite.method == "renumber":
         lines.append("  by renumbering alone: the live values already fit")
+    elif rewrite.method == "reschedule":
+        lines.append("  nothing was demoted")
     else:
         loads = sum(d.loads for d in rewrite.demoted)
         stores = sum(d.stores for d in rewrite.demoted)

@@ -30,7 +30,7 @@ Nothing is written that is not proved.
 @rewrite_options
 @click.option(
     "--registers",
-    type=int,
+    type=click.IntRange(16, 255),
     metavar="R",
     help="Stay within R registers per thread: below the kernel's own, values are demoted too; "
     "above, spills come back into registers first.",
@@ -97,11 +97,13 @@ def summary(done: KernelPromotion) -> str:
         f"  registers per thread   {a.registers_per_thread:>7} -> {b.registers_per_thread}",
         f"  resident warps         {a.active_warps:>7} -> {b.active_warps}",
         f"  static shared memory   {a.static_shared_bytes:>7} -> {b.static_shared_bytes} bytes",
-        f"  promoted               {len(what.promoted):>7} words of the frame "
+        f"  promoted               {len(what.promoted):>7} live ranges of words of the frame "
         f"({loads} loads, {stores} stores)",
         *(back if what.recovered else []),
         f"  left in local memory   {what.local_accesses_left:>7} accesses",
     ]
+    if done.rewrite.reordered_blocks:
+        lines.append(f"  in a new order         {done.rewrite.reordered_blocks:>7} blocks")
     if what.demoted:
         lines.append(f"  demoted to make room   {len(what.demoted):>7} values")
     checks = ", ".join(f"{name} {result}" for name, result in done.verdict.checks.items())

@@ -81,6 +81,8 @@ class Rewrite:
     folded: tuple[Folded, ...] = ()
     """Values that their users name themselves."""
     removed_instructions: int = 0
+    reordered_blocks: int = 0
+    """Blocks whose instructions stand in a new order."""
 
 
 @dataclass

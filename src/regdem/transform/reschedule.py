@@ -575,6 +575,7 @@ def _finished(
         inserted_instructions=0,
         method="reschedule",
         reordered=tuple(reordered),
+        reordered_blocks=len(reordered),
     )
 
 
