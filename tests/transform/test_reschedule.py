@@ -337,3 +337,15 @@ def test_the_disassembler_takes_it(tmp_path: Path) -> None:
         path.write_bytes(cubin.with_kernel(name, done.edit).to_bytes())
         ran = subprocess.run([nvdisasm, "-c", path], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
+
+
+def test_a_new_order_stays_within_the_registers_asked_for() -> None:
+    """Not only within the residency: with 48 registers as many blocks of 128 are resident."""
+    request = Request(threads=block_shape(128), registers=44)
+    made = demote_kernel(EXAMPLE, KERNEL, request)
+    assert made[1].after.registers_per_thread == 44
+    _, both = scheduled(EXAMPLE, KERNEL, request, made)
+    assert both.rewrite.reordered_blocks > 0
+    assert both.after.registers_per_thread <= 44
+    with pytest.raises(UsageError, match="can't be a limit"):
+        reschedule_kernel(EXAMPLE, KERNEL, replace(request, registers=300))
