@@ -92,5 +92,5 @@ def promote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubi
     done = described(kernel, request, rewrite, verdict)
     promotion = next(p for p in made if p is rewrite)
     return new, KernelPromotion(
-        done.name, done.before, done.after, rewrite, verdict, done.threads, promotion
+        done.name, done.before, done.after, rewrite, done.verdict, done.threads, promotion
     )

@@ -106,7 +106,7 @@ def reschedule_kernel(
     done = described(kernel, request, rewrite, verdict)
     order = next(each for each in made if each is rewrite)
     return new, KernelRescheduling(
-        done.name, done.before, done.after, rewrite, verdict, done.threads, order
+        done.name, done.before, done.after, rewrite, done.verdict, done.threads, order
     )
 
 
@@ -137,7 +137,8 @@ def scheduled(
 
     new, rewrite, verdict = prove_first(cubin, kernel, request, [both])
     _refuse_no_gain(middle, new.kernel(kernel.name), request)
-    after = described(kernel, request, rewrite, verdict).after
+    told = described(kernel, request, rewrite, verdict)
+    after, verdict = told.after, told.verdict
     if isinstance(done, KernelPromotion):
         assert isinstance(rewrite, Promotion)
         return new, replace(done, after=after, rewrite=rewrite, verdict=verdict, promotion=rewrite)

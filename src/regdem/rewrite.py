@@ -119,6 +119,9 @@ def _folded(entry: Folded) -> dict[str, Any]:
     }
 
 
+_MOST_THREADS, _WARP = 1024, 32
+
+
 @dataclass(frozen=True)
 class Request:
     """What to do to a kernel, as the command line has it.
@@ -283,7 +286,14 @@ def demote_kernel(cubin: Cubin, kernel: Kernel, request: Request) -> tuple[Cubin
 def described(
     kernel: Kernel, request: Request, rewrite: Rewrite, verdict: Verdict
 ) -> KernelRewrite:
-    """A proved rewrite with its residency before and after."""
+    """A proved rewrite with its residency before and after, and for which blocks it can run."""
+    if rewrite.registers_per_thread > kernel.registers_per_thread:
+        most = _largest_block(kernel, request, rewrite.registers_per_thread)
+        if most < _largest_block(kernel, request, kernel.registers_per_thread):
+            bound = (
+                f"blocks of at most {most} threads: larger ones need more registers than there are"
+            )
+            verdict = replace(verdict, assumptions=(*verdict.assumptions, bound))
     return KernelRewrite(
         kernel.name,
         _state(kernel, request, kernel.registers_per_thread, kernel.static_shared_bytes),
@@ -292,6 +302,15 @@ def described(
         verdict,
         request.threads.threads,
     )
+
+
+def _largest_block(kernel: Kernel, request: Request, registers: int) -> int:
+    """Threads of the largest block that fits on an SM with so many registers, in whole warps."""
+    for threads in range(_MOST_THREADS, 0, -_WARP):
+        other = replace(request, threads=BlockShape(threads))
+        if state_of(kernel, other, registers, kernel.static_shared_bytes).active_blocks:
+            return threads
+    return 0
 
 
 def bounded(kernel: Kernel, rewrite: AnyRewrite, request: Request) -> AnyRewrite:

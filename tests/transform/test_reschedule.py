@@ -349,3 +349,10 @@ def test_a_new_order_stays_within_the_registers_asked_for() -> None:
     assert both.after.registers_per_thread <= 44
     with pytest.raises(UsageError, match="can't be a limit"):
         reschedule_kernel(EXAMPLE, KERNEL, replace(request, registers=300))
+
+
+def test_more_registers_are_told_as_a_bound_on_blocks() -> None:
+    request = Request(threads=block_shape(128), registers=80)
+    _, done = reschedule_kernel(EXAMPLE, KERNEL, request)
+    bounds = [each for each in done.verdict.assumptions if each.startswith("blocks of at most")]
+    assert len(bounds) == (done.after.registers_per_thread > 64)  # 65,536 for 1,024 threads
