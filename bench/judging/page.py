@@ -58,7 +58,8 @@ def markdown(judgement: Judgement) -> str:
         "# The predictor against measured times",
         "",
         "Command: `python -m bench.judge`. Builds and times: `suite.md` (final), `suite-second.md` "
-        "(second; withdrawn builds with right outputs among them) and `ten.md`, in "
+        "(second; withdrawn builds with right outputs among them), `suite-third.md` (third) and "
+        "`ten.md`, in "
         f"`predictor-features.json.gz` ({len(kernels)} kernels on an H200).",
         "",
         "*Blind*: each kernel is predicted with constants fitted to the other kernels. The form of "

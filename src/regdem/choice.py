@@ -2,8 +2,8 @@
 
 The rule is about loss as much as gain: the best variant is taken if it is predicted at least
 `LEAST_GAIN` times as fast typically (`LEAST_OF_REWRITE` where it is the reference rewritten, which
-keeps its schedule; `LEAST_OF_ORDER` where only registers and the order are new), and at the lower
-end of the interval not less than `WORST_GAIN` times.
+keeps its schedule; `LEAST_OF_ORDER` where only registers and the order are new, unless much of the
+code is fetched from L2), and at the lower end of the interval not less than `WORST_GAIN` times.
 Otherwise the reference stays, with the reason. The interval spans the assumptions about locality
 and the model's own error, which alone is 8 %: a variant that is no slower under any assumption
 passes. `bench/judge.py` says what the rule loses and wins.

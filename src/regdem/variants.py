@@ -34,7 +34,7 @@ _RECOVERIES = 2
 SCHEDULED_BOUND = 0.85
 """What a new order may save."""
 _WIDER_BOUND = 0.3
-"""The same for an order with more registers at a lower residency (`selective_state`: 0.28)."""
+"""The same for an order with more registers at a lower residency (`selective_state`)."""
 _WIDER_ORDERS = 4
 _LEAST_TARGET = 16
 """Registers below which nothing is tried."""
