@@ -26,7 +26,7 @@ from bench.suite.page import markdown
 from bench.suite.prepare import prepare
 from bench.suite.session import Limits, measure_all
 from bench.suite.store import Store
-from bench.suite.tables import GROUPS, best_of, by_kernel, compact, rows_of
+from bench.suite.tables import GROUPS, best_of, by_kernel, compact, fastest_builds, rows_of
 from bench.suite.toolchain import call
 
 Record = dict[str, Any]
@@ -68,9 +68,15 @@ def plan_text(manifest: Record) -> str:
 
 def do_prepare(args: argparse.Namespace, folder: Path) -> int:
     specs = select(args.group, args.kernels)
+    fastest = None
+    if args.after:
+        store = Store(Path(args.after))
+        fastest = fastest_builds(rows_of(store, store.last_run()))
+        store.close()
     manifest = prepare(
-        specs, folder, jobs=args.jobs, say=say, variants=args.variants, resume=args.resume
-    )
+        specs, folder, jobs=args.jobs, say=say, variants=args.variants, resume=args.resume,
+        fastest=fastest,
+    )  # fmt: skip
     total = sum(path.stat().st_size for path in folder.iterdir())
     print(plan_text(manifest))
     print(f"{len(specs)} kernels, {total / 1e6:.1f} MB, {manifest['prepare_seconds']} s")
@@ -247,6 +253,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kernels", default="", help="a regular expression on kernel names")
     parser.add_argument("--variants", default="", help="with --prepare: a regular expression")
     parser.add_argument("--resume", action="store_true", help="with --prepare: keep what is made")
+    parser.add_argument(
+        "--after", metavar="DB", help="with --prepare: add rewrites of the builds fastest there"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time on the CPU")
     parser.add_argument("--out", default="out/bench", help="folder for results")
     parser.add_argument("--rounds", type=int, default=25)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,11 +31,23 @@ from bench.suite.toolchain import (
     ptxas_command,
     regdem_command,
 )
-from bench.suite.variants import DEFAULT, Build, Facts, Variant, suite_variants, ten_variants
+from bench.suite.variants import (
+    DEFAULT,
+    Build,
+    Facts,
+    Variant,
+    rewrites_of,
+    suite_variants,
+    ten_variants,
+)
+from regdem.binary import Cubin
+from regdem.binary.atomic import write_atomically
 
 MOST_ABOVE = 4
 """Register counts from the default's up to that of cap 255, at which builds are made too."""
 _REWRITE_S = 900.0
+FASTEST = 3
+"""How many of the builds that were measured as fastest are rewritten further."""
 MOST_WIDER = 4
 """Register counts above the default's, with fewer blocks, at which new orders are made."""
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
@@ -118,11 +130,16 @@ def _ptx_of(spec: KernelSpec, how: Build, out: Path) -> tuple[str | None, Outcom
     source = KERNELS / spec.source
     if source.suffix == ".ptx":
         return source.read_text(), None
+    saved = out.parent / "build-cache" / f"{_cache_key(spec, Build(front=how.front))}.ptx"
+    if saved.exists():
+        return saved.read_text(), None
     ptx = out / f"{spec.name}.{how.name}.base.ptx"
     flags = (*spec.nvcc_flags, *how.front_options)
     done = call(compile_command(source, ptx, kind="ptx", cap=None, flags=flags))
     text = ptx.read_text() if done.ok else None
     ptx.unlink(missing_ok=True)
+    if text is not None:
+        write_atomically(saved, text.encode())
     return text, done
 
 
@@ -140,21 +157,24 @@ def compile_build(spec: KernelSpec, how: Build, out: Path) -> Built:
     as_directive = how.cap is not None and is_bounded(spec)
     if source.suffix == ".ptx" and how.front:
         return Built(None, None, (), "PTX has no front end")
-    if source.suffix == ".ptx" or how.pragma or as_directive:
+    if source.suffix == ".ptx" or how.pragma or how.front or as_directive:
         text, first = _ptx_of(spec, how, out)
         if first is not None:
             commands, seconds = (_portable(first.command, out),), first.seconds
         if text is None:
             reason = _reason(first) if first is not None else "no PTX"
             return Built(None, None, commands, reason, seconds)
-        if how != DEFAULT.build:
+        if how.pragma or (how.cap is not None and (as_directive or source.suffix == ".ptx")):
             try:
                 text = inject(text, spec.kernel, spec.block, how.cap, pragma=how.pragma)
             except ValueError as error:
                 return Built(None, None, commands, str(error), seconds)
+            limit = None
+        else:
+            limit = how.cap
         ptx = out / f"{spec.name}.{how.name}.ptx"
         ptx.write_text(text)
-        done = call(ptxas_command(ptx, target))
+        done = call(ptxas_command(ptx, target, limit))
         ptx.unlink()
     else:
         flags = (*spec.nvcc_flags, *how.front_options)
@@ -261,21 +281,24 @@ def plan(spec: KernelSpec, default: Built, widest: Built) -> tuple[list[int], li
     """
     if default.resources is None:
         return [], [DEFAULT]
-    facts = default.resources
-    shared = facts.static_shared_bytes + spec.dynamic_shared_bytes
-    below = next_cliffs(spec.threads, facts.registers, shared, 3)
+    facts = facts_of(spec, default.resources, (widest.resources or default.resources).registers)
     if spec.group == "ten":
-        return below, ten_variants(Facts(below))
-    most = widest.resources.registers if widest.resources else facts.registers
-    above = [t for t in next_cliffs(spec.threads, most, shared, 9) if t >= facts.registers]
-    spills = facts.spill_store_bytes > 0
-    now = resident_blocks(spec.threads, facts.registers, shared)
-    counts = range(facts.registers, 256)
+        return list(facts.below), ten_variants(facts)
+    return list(facts.below), suite_variants(facts)
+
+
+def facts_of(spec: KernelSpec, build: Resources, most_registers: int) -> Facts:
+    """Cliffs around a build; those above it up to `most_registers`."""
+    shared = build.static_shared_bytes + spec.dynamic_shared_bytes
+    below = next_cliffs(spec.threads, build.registers, shared, 3)
+    above = next_cliffs(spec.threads, most_registers, shared, 9)
+    above = [t for t in above if t >= build.registers]
+    counts = range(build.registers, 256)
     most = {resident_blocks(spec.threads, n, shared): n for n in counts}
+    now = resident_blocks(spec.threads, build.registers, shared)
     wider = [most[blocks] for blocks in sorted(most, reverse=True) if blocks < now][:MOST_WIDER]
-    return below, suite_variants(
-        Facts(below, above[-MOST_ABOVE:], spills, facts.registers, most[now], wider)
-    )
+    spills = build.spill_store_bytes > 0
+    return Facts(below, above[-MOST_ABOVE:], spills, build.registers, most[now], wider)
 
 
 def finished(record: Record, out: Path) -> bool:
@@ -295,15 +318,20 @@ def prepare_kernel(
     say: Callable[[str], None],
     wanted: str = "",
     before: dict[str, Record] | None = None,
+    fastest: Sequence[str] = (),
 ) -> Record:
     """Every variant of one kernel whose name matches `wanted` (and the default).
 
     `before` holds the records of an earlier preparation by variant; what is finished there stays.
-    Builds, and then rewrites, are made side by side (`toolchain.at_once` bounds the commands).
+    `fastest`: names of builds that were measured; then their rewrites are made, and all that was
+    made before stays. Builds, and then rewrites, are made side by side (`toolchain.at_once` bounds
+    the commands).
     """
     default = build(spec, DEFAULT.build, out)
     widest = build(spec, Build(255), out)
     cliffs, variants = plan(spec, default, widest)
+    if fastest:
+        variants = [DEFAULT, *_rewrites_of_fastest(spec, variants, fastest, before or {}, out)]
     variants = [v for v in variants if v is DEFAULT or re.search(wanted, v.name)]
     plain = [replace(v.build, front="") for v in variants]
     hows = list(dict.fromkeys([DEFAULT.build, Build(255), *plain, *(v.build for v in variants)]))
@@ -335,8 +363,13 @@ def prepare_kernel(
 
     with ThreadPoolExecutor(max_workers=max(len(variants), 1)) as pool:
         builds = dict(zip(hows, pool.map(lambda how: build(spec, how, out), hows), strict=True))
-        worth = [v for v in variants if not _is_repeated(v, builds)]
+        first = _first_alike(builds, spec.kernel)
+        worth = [v for v in variants if not _is_repeated(v, first)]
         record["variants"] = list(pool.map(one, worth))
+    if fastest:
+        made = {variant["name"] for variant in record["variants"]}
+        earlier = [variant for variant in (before or {}).values() if variant["name"] not in made]
+        record["variants"] += earlier
     used = {made.get("file") for made in record["variants"]}
     for built in builds.values():
         if built.path is not None and built.path.name not in used:
@@ -344,22 +377,51 @@ def prepare_kernel(
     return record
 
 
-def _is_repeated(variant: Variant, builds: dict[Build, Built]) -> bool:
+def _rewrites_of_fastest(
+    spec: KernelSpec,
+    planned: Sequence[Variant],
+    fastest: Sequence[str],
+    before: dict[str, Record],
+    out: Path,
+) -> list[Variant]:
+    """Rewrites, not made before, of the first `FASTEST` different builds of those names."""
+    named = {variant.name: variant.build for variant in planned if variant.rewrite is None}
+    builds = {named[name]: build(spec, named[name], out) for name in fastest if name in named}
+    alike = _first_alike(builds, spec.kernel)
+    found: dict[str, Variant] = {}
+    for how in list(dict.fromkeys(alike.values()))[:FASTEST]:
+        made = builds[how].resources
+        if made is not None:
+            facts = facts_of(spec, made, made.registers)
+            found |= {v.name: v for v in rewrites_of(how, facts) if v.name not in before}
+    return list(found.values())
+
+
+def _is_repeated(variant: Variant, first: dict[Build, Build]) -> bool:
     """Whether a variant starts from machine code that another build stands for, or from none.
 
-    Builds of NVIDIA's own levers are always measured; another front's, where they differ.
+    `first`: of each build that compiled, the first with the same code. Builds of NVIDIA's own
+    levers are always measured; another front's, where they differ from all before them.
     """
-    path = builds[variant.build].path
-    plain = replace(variant.build, front="")
-    if variant.build.front and (path is None or _same_file(path, builds[plain].path)):
-        return True
+    if variant.build.front:
+        return first.get(variant.build) != variant.build
     if variant.rewrite is None or variant.build == DEFAULT.build:
         return False
-    return path is None or _same_file(path, builds[DEFAULT.build].path)
+    return first.get(variant.build) in (None, DEFAULT.build)
 
 
-def _same_file(a: Path, b: Path | None) -> bool:
-    return b is not None and a.read_bytes() == b.read_bytes()
+def _first_alike(builds: dict[Build, Built], kernel: str) -> dict[Build, Build]:
+    """Of each build that compiled, the first with the same code and resources."""
+    seen: dict[tuple[bytes, int, int, int], Build] = {}
+    first: dict[Build, Build] = {}
+    for how, built in builds.items():
+        if built.path is not None:
+            code = Cubin.parse(built.path.read_bytes(), how.name).kernel(kernel)
+            key = (
+                code.code, code.registers_per_thread, code.static_shared_bytes, code.local_bytes
+            )  # fmt: skip
+            first[how] = seen.setdefault(key, how)
+    return first
 
 
 def _earlier(out: Path) -> dict[str, Record]:
@@ -390,18 +452,23 @@ def prepare(
     say: Callable[[str], None],
     variants: str = "",
     resume: bool = False,
+    fastest: dict[str, list[str]] | None = None,
 ) -> Record:
     """Makes all variants, or those that match `variants`, and writes `manifest.json`.
 
-    `jobs` kernels are prepared at a time.
+    `jobs` kernels are prepared at a time. `fastest`: by kernel, the builds whose rewrites are to be
+    added to what is there.
     """
     out.mkdir(parents=True, exist_ok=True)
     started = time.time()
-    old = _earlier(out) if resume else {}
+    old = _earlier(out) if resume or fastest is not None else {}
 
     def one(spec: KernelSpec) -> Record:
         try:
-            record = prepare_kernel(spec, out, say, variants, _same_source(spec, old))
+            first = (fastest or {}).get(spec.name, [])
+            if fastest is not None and not first:
+                return old[spec.name]
+            record = prepare_kernel(spec, out, say, variants, _same_source(spec, old), first)
             (out / f"{spec.name}.json").write_text(json.dumps(record))
             return record
         except Exception as error:  # one kernel must not end the run

@@ -227,3 +227,19 @@ def compact(store: Store, run: int) -> str:
         )
     lines.append(json.dumps(summary(store, run)))
     return "\n".join(lines)
+
+
+def fastest_builds(rows: list[Record]) -> dict[str, list[str]]:
+    """By kernel, the compiler's builds with the default's outputs, the fastest first."""
+    found: dict[str, list[str]] = {}
+    for kernel, group in by_kernel(rows).items():
+        builds = [
+            row
+            for row in group
+            if row["family"] in ("default", "nvidia", "front")
+            and row["speedup"] is not None
+            and row["identical"]
+        ]
+        builds.sort(key=lambda row: -row["speedup"])
+        found[kernel] = [row["name"] for row in builds]
+    return found

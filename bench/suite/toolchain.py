@@ -143,11 +143,12 @@ def inject(ptx: str, kernel: str, block: Dim3, cap: int | None, *, pragma: bool 
     return ptx[: entry.start()] + new + ptx[entry.end() :]
 
 
-def ptxas_command(ptx: Path, output: Path) -> list[str]:
-    """ptxas for the target the PTX names (a generator may ask for sm_90a)."""
+def ptxas_command(ptx: Path, output: Path, cap: int | None = None) -> list[str]:
+    """ptxas for the target the PTX names (a generator may ask for sm_90a), or with a cap."""
     target = re.search(r"^\.target\s+(sm_90a?)", ptx.read_text(), re.MULTILINE)
     arch = target.group(1) if target else ARCH
-    return [find("ptxas"), f"-arch={arch}", "-v", str(ptx), "-o", str(output)]
+    limit = [] if cap is None else [f"-maxrregcount={cap}"]
+    return [find("ptxas"), f"-arch={arch}", "-v", *limit, str(ptx), "-o", str(output)]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from regdem.bases import FRONTS
+from regdem.bases import ALL_FRONTS, COMPARED_FRONTS, FRONTS
 
 Verb = Literal["demote", "promote", "optimize"]
 Family = Literal["default", "nvidia", "front", "binary", "ours", "blind"]
@@ -20,7 +20,7 @@ Family = Literal["default", "nvidia", "front", "binary", "ours", "blind"]
 class Build:
     """A compilation: nvcc's defaults, a register cap, NVIDIA's shared-memory spilling pragma.
 
-    `front`: further options of the front end, a key of `regdem.bases.FRONTS`.
+    `front`: further options of the front end, a key of `regdem.bases.ALL_FRONTS`.
     """
 
     cap: int | None = None
@@ -37,7 +37,7 @@ class Build:
 
     @property
     def front_options(self) -> tuple[str, ...]:
-        return FRONTS[self.front] if self.front else ()
+        return ALL_FRONTS[self.front] if self.front else ()
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,30 @@ def suite_variants(facts: Facts) -> list[Variant]:
             variants.append(_new_order(Build(target), target))
     for front in FRONTS:
         variants += _of_front(front, below)
+    for front in COMPARED_FRONTS:
+        caps = (None, MOST_REGISTERS, *below[:2], *facts.above[-1:])
+        variants += [
+            _nvidia(Build(cap, pragma, front)) for cap in caps for pragma in (False, True)
+        ]  # fmt: skip
+    return variants
+
+
+def rewrites_of(build: Build, facts: Facts) -> list[Variant]:
+    """Ours on one build, by what is known of that build: for those that were measured as fastest.
+
+    New orders at its residency and the next two lower ones, promotion of what it spills, demotion
+    to the next cliff, and both in new orders.
+    """
+    variants = [_new_order(build, facts.room)]
+    for target in facts.wider[:2]:
+        wider = _new_order(build, target)
+        variants.append(replace(wider, name=f"{wider.name}_{target}"))
+    if facts.spills:
+        promoted = [_promoted(build), *(_promoted(build, n) for n in facts.below[:1])]
+        variants += [*promoted, _scheduled(promoted[0])]
+    for target in facts.below[:1]:
+        demoted = _demoted(build, target)
+        variants += [demoted, _scheduled(demoted)]
     return variants
 
 

@@ -16,7 +16,7 @@ Method: from one PTX text, per kernel (`integrations/compile.py`),
 
 and from the PTX that the front end makes of a `.cu` file with its rematerialisation off (`noremat`,
 in `FRONTS`), the same again with the front's name before it, at fewer limits: ptxas keeps much of
-the order it is given.
+the order it is given. `COMPARED_FRONTS` are further ones, for callers that compare outputs.
 
 Builds whose code is the same bytes are one base; the others' names are its aliases. Measured on 39
 kernels: `.maxnreg N` and `-maxrregcount=N` give the same bytes, with and without `.maxntid`.
@@ -52,12 +52,38 @@ DEFAULT = "default"
 MOST_REGISTERS = 255
 LEAST_REGISTERS = 24
 """Below this ptxas spills whatever is live; no kernel that was measured gained there."""
-FRONTS = {
-    "noremat": ("-Xcicc", "-disable-nvvm-remat"),
-}
+
+
+def _llvm(*options: str) -> tuple[str, ...]:
+    """Options of LLVM for nvcc's front end, past the language's own parser."""
+    return tuple(word for option in options for word in ("-Xcicc", "--Xopt", "-Xcicc", option))
+
+
+_NO_REMAT = ("-Xcicc", "-disable-nvvm-remat")
+FRONTS = {"noremat": _NO_REMAT}
 """Options of nvcc by the name of the front. This one kept every output of the suite, byte for byte,
-and gains most where it gains (docs/results/suite-second.md). The front end's own scheduler changed
-the outputs of one kernel (the same page), so it is not used; nor are options for unrolling."""
+and gains most where it gains (docs/results/suite-second.md)."""
+_OTHER = {
+    "unroll1": _llvm("-unroll-count=1"),
+    "unroll2": _llvm("-unroll-count=2"),
+    "unroll4": _llvm("-unroll-count=4"),
+    "ilp": _llvm("-pre-RA-sched=list-ilp"),
+    "hybrid": _llvm("-pre-RA-sched=list-hybrid"),
+    "sched4reg": _llvm("-nvptx-sched4reg"),
+    "misched": _llvm("-enable-misched"),
+    "newremat": _llvm("-enable-new-nvvm-remat"),
+    "nomcse": _llvm("-disable-machine-cse"),
+    "nogvn": _llvm("-disable-GVNPass"),
+    "noreassoc": _llvm("-disable-ReassociatePass"),
+}
+COMPARED_FRONTS = _OTHER | {
+    f"noremat_{name}": (*_NO_REMAT, *_OTHER[name])
+    for name in ("ilp", "sched4reg", "misched", "nomcse", "nogvn", "noreassoc")
+}
+"""Fronts that unroll, order, or combine otherwise. Which products and sums become one fused
+multiply-add depends on that, so some change the last bits of some kernels (docs/results/fronts.md):
+they are used only where a GPU compares the outputs."""
+ALL_FRONTS = FRONTS | COMPARED_FRONTS
 
 
 @dataclass(frozen=True)
@@ -127,7 +153,7 @@ class Source:
         return assemble(ptx, self.arch, self.options, kernel=kernel, name=self.name)
 
     def front(self, name: str) -> Source | None:
-        """What the front end makes with the options of `FRONTS[name]`; "": the source as it is.
+        """What the front end makes with the options of `ALL_FRONTS[name]`; "": the source as it is.
 
         None where it is no `.cu` file, or the compiler refuses the options.
         """
@@ -136,7 +162,7 @@ class Source:
         if not self.file:
             return None
         try:
-            ptx = ptx_of(self.file, self.arch, (*self.front_options, *FRONTS[name]))
+            ptx = ptx_of(self.file, self.arch, (*self.front_options, *ALL_FRONTS[name]))
         except RegdemError:
             return None
         return replace(self, ptx=ptx)
@@ -190,9 +216,9 @@ class Base:
     """One build of one kernel: `data` is a cubin that holds it.
 
     `source`: "nvcc" (compiled here, trusted) or "input" (the file given). `directives`: how it was
-    compiled, None for an input. `front`: of what PTX (a key of `FRONTS`, or ""). `aliases`: other
-    builds with the same code. `problem`: the compiler's word where there is no such build, and
-    `data` is empty.
+    compiled, None for an input. `front`: of what PTX (a key of `ALL_FRONTS`, or "").
+    `aliases`: other builds with the same code. `problem`: the compiler's word where there is no
+    such build, and `data` is empty.
     """
 
     name: str
@@ -235,12 +261,14 @@ def base_builds(
     arch: str | None = None,
     dynamic_shared_bytes: int = 0,
     effort: str = "normal",
+    fronts: Iterable[str] = tuple(FRONTS),
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> list[Base]:
     """The distinct builds of one kernel, the default first; then those the compiler refuses.
 
-    threads: of the launch's block. effort: a key of `EFFORTS`. jobs: compilers side by side.
+    threads: of the launch's block. effort: a key of `EFFORTS`. fronts: keys of `ALL_FRONTS`; those
+    of `COMPARED_FRONTS` only where the outputs are compared. jobs: compilers side by side.
     progress(name, status) is called after each. Raises InputError where even the default does not
     compile, UsageError for a kernel that is not there.
     """
@@ -258,14 +286,15 @@ def base_builds(
         return made
 
     sources = {"": source}
+    fronts = list(fronts)
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
-        others = pool.map(source.front, FRONTS)
+        others = pool.map(source.front, fronts)
         first = list(pool.map(one, first_builds(shape)))
         kernels = {each.name: each.code() for each in first if each.is_built}
         widest = kernels.get("cap_255", kernels[DEFAULT])
         more = capped_builds(kernels[DEFAULT], widest.registers_per_thread, request, how)
-        for front, made in zip(FRONTS, others, strict=True):
-            if made is not None and made.ptx != source.ptx:
+        for front, made in zip(fronts, others, strict=True):
+            if made is not None and made.ptx not in {known.ptx for known in sources.values()}:
                 sources[front] = made
                 more += front_builds(front, kernels[DEFAULT], request, how)
         return distinct([*first, *pool.map(one, more)])

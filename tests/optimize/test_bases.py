@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import regdem
-from regdem.bases import FRONTS, base_builds, source_of
+from regdem.bases import ALL_FRONTS, COMPARED_FRONTS, base_builds, source_of
 from regdem.binary import Cubin
 from regdem.check import check_pair
 from regdem.cli.main import run
@@ -51,8 +51,8 @@ def test_bases_are_distinct_and_named(two: Path) -> None:
 def test_other_fronts_give_other_code_and_can_be_built_whole(
     two: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(FRONTS, "unfused", ("-fmad=false",))
-    bases = base_builds(two, "gather", threads=256, jobs=2)
+    monkeypatch.setitem(ALL_FRONTS, "unfused", ("-fmad=false",))
+    bases = base_builds(two, "gather", threads=256, fronts=("noremat", "unfused"), jobs=2)
     fronts = {base.front for base in bases if base.is_built}
     assert "unfused" in fronts
     of_default = [base for base in bases if not base.front]
@@ -71,9 +71,28 @@ def test_ptx_and_refused_options_have_no_other_front(
 ) -> None:
     ptx = compile_with(two, tmp_path / "two.ptx", "-ptx")
     assert source_of(ptx).front("noremat") is None
-    monkeypatch.setitem(FRONTS, "unknown", ("-Xcicc", "--no-such-option"))
+    monkeypatch.setitem(ALL_FRONTS, "unknown", ("-Xcicc", "--no-such-option"))
     assert source_of(two).front("unknown") is None
-    assert not [b for b in base_builds(two, "gather", threads=256) if b.front == "unknown"]
+    bases = base_builds(two, "gather", threads=256, fronts=("unknown",))
+    assert not [base for base in bases if base.front]
+
+
+def test_fronts_that_need_a_comparison_are_accepted_and_not_built_unasked(tmp_path: Path) -> None:
+    source = tmp_path / "loop.cu"
+    source.write_text(
+        'extern "C" __global__ void sums(const float *x, float *y, int n) {'
+        " float s = 0.f; for (int i = 0; i < n; i++) s += x[i * 64 + threadIdx.x];"
+        " y[threadIdx.x] = s;}"
+    )
+    plain = source_of(source)
+    made = {name: plain.front(name) for name in COMPARED_FRONTS}
+    assert all(made.values())
+    rolled, unrolled = made["unroll1"], made["unroll4"]
+    assert rolled is not None
+    assert unrolled is not None
+    assert rolled.ptx.count("ld.global") < unrolled.ptx.count("ld.global")
+    unasked = {base.front for base in base_builds(source, threads=64, effort="quick")}
+    assert not unasked & set(COMPARED_FRONTS)
 
 
 def test_what_the_compiler_refuses_is_a_base_with_its_word(tmp_path: Path) -> None:
