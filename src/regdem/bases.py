@@ -261,14 +261,12 @@ def base_builds(
     arch: str | None = None,
     dynamic_shared_bytes: int = 0,
     effort: str = "normal",
-    fronts: Iterable[str] = tuple(FRONTS),
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> list[Base]:
     """The distinct builds of one kernel, the default first; then those the compiler refuses.
 
-    threads: of the launch's block. effort: a key of `EFFORTS`. fronts: keys of `ALL_FRONTS`; those
-    of `COMPARED_FRONTS` only where the outputs are compared. jobs: compilers side by side.
+    threads: of the launch's block. effort: a key of `EFFORTS`. jobs: compilers side by side.
     progress(name, status) is called after each. Raises InputError where even the default does not
     compile, UsageError for a kernel that is not there.
     """
@@ -286,18 +284,52 @@ def base_builds(
         return made
 
     sources = {"": source}
-    fronts = list(fronts)
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
-        others = pool.map(source.front, fronts)
+        others = pool.map(source.front, FRONTS)
         first = list(pool.map(one, first_builds(shape)))
         kernels = {each.name: each.code() for each in first if each.is_built}
         widest = kernels.get("cap_255", kernels[DEFAULT])
         more = capped_builds(kernels[DEFAULT], widest.registers_per_thread, request, how)
-        for front, made in zip(fronts, others, strict=True):
-            if made is not None and made.ptx not in {known.ptx for known in sources.values()}:
+        for front, made in zip(FRONTS, others, strict=True):
+            if made is not None and made.ptx != source.ptx:
                 sources[front] = made
                 more += front_builds(front, kernels[DEFAULT], request, how)
         return distinct([*first, *pool.map(one, more)])
+
+
+def compared_builds(
+    source: Source,
+    known: Sequence[Base],
+    *,
+    threads: BlockShape,
+    dynamic_shared_bytes: int = 0,
+    effort: str = "normal",
+    jobs: int = 1,
+) -> list[Base]:
+    """The builds of `COMPARED_FRONTS` whose code is none of `known`'s (of `base_builds`).
+
+    For callers that compare the outputs with the default's. What the compiler refuses is left out.
+    """
+    default = known[0]
+    kernel = default.code()
+    request = Request(threads=threads, dynamic_shared_bytes=dynamic_shared_bytes)
+    plain = {source.ptx, *(made.ptx for name in FRONTS if (made := source.front(name)) is not None)}
+    with ThreadPoolExecutor(max(jobs, 1)) as pool:
+        others = dict(zip(COMPARED_FRONTS, pool.map(source.front, COMPARED_FRONTS), strict=True))
+        sources: dict[str, Source] = {}
+        for front, made in others.items():
+            if made is not None and made.ptx not in plain:
+                plain.add(made.ptx)
+                sources[front] = made
+        how = EFFORTS[effort]
+        plans = [p for front in sources for p in front_builds(front, kernel, request, how)]
+
+        def one(plan: BuildPlan) -> Base:
+            return _built(sources[plan.front], default.kernel, plan)
+
+        built = [base for base in pool.map(one, plans) if base.is_built]
+    names = {base.name for base in known}
+    return [base for base in distinct([*known, *built]) if base.is_built and base.name not in names]
 
 
 def _built(source: Source, kernel: str, plan: BuildPlan) -> Base:

@@ -12,7 +12,14 @@ import jsonschema
 import pytest
 
 import regdem
-from regdem.bases import ALL_FRONTS, COMPARED_FRONTS, base_builds, source_of
+from regdem.bases import (
+    ALL_FRONTS,
+    COMPARED_FRONTS,
+    FRONTS,
+    base_builds,
+    compared_builds,
+    source_of,
+)
 from regdem.binary import Cubin
 from regdem.check import check_pair
 from regdem.cli.main import run
@@ -21,7 +28,7 @@ from regdem.combine import NotCombined, combine, same_code
 from regdem.errors import InputError, RegdemError, UsageError
 from regdem.inputs import open_inputs
 from regdem.integrations.toolkit import find_tool
-from regdem.machine import block_shape
+from regdem.machine import BlockShape, block_shape
 from regdem.optimizer import Options, optimize_cubin
 from regdem.rewrite import Request
 
@@ -51,8 +58,9 @@ def test_bases_are_distinct_and_named(two: Path) -> None:
 def test_other_fronts_give_other_code_and_can_be_built_whole(
     two: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(FRONTS, "unfused", ("-fmad=false",))
     monkeypatch.setitem(ALL_FRONTS, "unfused", ("-fmad=false",))
-    bases = base_builds(two, "gather", threads=256, fronts=("noremat", "unfused"), jobs=2)
+    bases = base_builds(two, "gather", threads=256, jobs=2)
     fronts = {base.front for base in bases if base.is_built}
     assert "unfused" in fronts
     of_default = [base for base in bases if not base.front]
@@ -71,10 +79,11 @@ def test_ptx_and_refused_options_have_no_other_front(
 ) -> None:
     ptx = compile_with(two, tmp_path / "two.ptx", "-ptx")
     assert source_of(ptx).front("noremat") is None
+    monkeypatch.setitem(FRONTS, "unknown", ("-Xcicc", "--no-such-option"))
     monkeypatch.setitem(ALL_FRONTS, "unknown", ("-Xcicc", "--no-such-option"))
     assert source_of(two).front("unknown") is None
-    bases = base_builds(two, "gather", threads=256, fronts=("unknown",))
-    assert not [base for base in bases if base.front]
+    bases = base_builds(two, "gather", threads=256)
+    assert not [base for base in bases if base.front == "unknown"]
 
 
 def test_fronts_that_need_a_comparison_are_accepted_and_not_built_unasked(tmp_path: Path) -> None:
@@ -91,8 +100,12 @@ def test_fronts_that_need_a_comparison_are_accepted_and_not_built_unasked(tmp_pa
     assert rolled is not None
     assert unrolled is not None
     assert rolled.ptx.count("ld.global") < unrolled.ptx.count("ld.global")
-    unasked = {base.front for base in base_builds(source, threads=64, effort="quick")}
-    assert not unasked & set(COMPARED_FRONTS)
+    known = base_builds(plain, threads=64, effort="quick")
+    assert not {base.front for base in known} & set(COMPARED_FRONTS)
+    others = compared_builds(plain, known, threads=BlockShape(64), effort="quick", jobs=2)
+    assert {"unroll1"} <= {base.front for base in others} <= set(COMPARED_FRONTS)
+    codes = [base.code().code for base in [*known, *others] if base.is_built]
+    assert len(codes) == len(set(codes))
 
 
 def test_what_the_compiler_refuses_is_a_base_with_its_word(tmp_path: Path) -> None:

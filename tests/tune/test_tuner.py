@@ -334,3 +334,26 @@ def test_a_cubin_with_its_ptx_has_base_builds_too(tmp_path: Path) -> None:
     names = {row.made.name: row.made.status for row in result.rows}
     assert names["default"] == "built"
     assert result.tuning.original.name == "input"
+
+
+@pytest.mark.tools
+def test_other_front_ends_are_compared_and_the_fastest_build_is_rewritten(tmp_path: Path) -> None:
+    examples = NEIGHBOUR.parents[1] / "unroll"
+    faster = {name: 1.2 for name in ("cap_32", "cap_40", "noremat")}
+    device = FakeDevice({"ilp": 1.5, **faster}, wrong=frozenset({"unroll4"}))
+    result = tune(
+        examples / "variance.cu", str(examples / "variance.launch.json"), out=tmp_path / "x",
+        choices=Choices(jobs=2, exhaustive=True), devices=[device],
+    )  # fmt: skip
+    status = {row.made.name: row.status for row in result.rows}
+    assert status["unroll4"] == "unlike"
+    assert not result.rejected
+    assert result.best == "ilp"
+    assert status["ilp+demote_32"] == "measured"
+    assert status["noremat_ilp+demote_32"] == "skipped"
+    jsonschema.validate(result.to_dict(), schema("tune"))
+    without = tune(
+        examples / "variance.cu", str(examples / "variance.launch.json"), out=tmp_path / "y",
+        choices=Choices(jobs=2, front_ends=False), prepare_only=True,
+    )  # fmt: skip
+    assert not [row for row in without.rows if row.made.may_differ]

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 EPILOG = """
 SPEC is a JSON or TOML launch file (`regdem schema launch`), or module.py:function, a function that
 is given a recorder and launches the kernel. Every variant's outputs are compared byte for byte with
-the unmodified kernel's on every seed; one that differs is rejected, and the exit status is 1. Times
-are interleaved with the original's, which is timed twice. Measuring stops when the predictor's
-interval excludes the rest; --exhaustive goes on. Everything is kept in --out DIR, and a second run
-goes on where the first one ended. Without FILE, DIR is gone on with, as --prepare-only left it.
+the unmodified kernel's on every seed; one that differs is rejected, and the exit status is 1. (The
+compiler's other front ends may change last bits: where they do, their builds are only not taken.)
+Times are interleaved with the original's, which is timed twice. Measuring stops when the
+predictor's interval excludes the rest; --exhaustive goes on. Everything is kept in --out DIR, and a
+second run goes on where the first one ended. Without FILE, DIR is gone on with, as --prepare-only
+left it.
 """
 
 
@@ -75,6 +77,10 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
     show_default=True, help="How many builds and rewrites are made.",
 )  # fmt: skip
 @click.option("--paper", is_flag=True, help="Also the RegDem paper's register orders.")
+@click.option(
+    "--front-ends/--no-front-ends", "front_ends", default=True, show_default=True,
+    help="Also builds whose front end unrolls, orders or combines otherwise.",
+)  # fmt: skip
 @trip_count_option
 @click.option("--exhaustive", is_flag=True, help="Measure all, whatever is predicted.")
 @click.option("--prepare-only", is_flag=True, help="Make the variants; needs no GPU.")
@@ -100,6 +106,7 @@ def command(
     limit_s: float,
     effort: str,
     paper: bool,
+    front_ends: bool,
     trip_count: float,
     exhaustive: bool,
     prepare_only: bool,
@@ -125,6 +132,7 @@ def command(
         trip_count=trip_count,
         exhaustive=exhaustive,
         jobs=jobs or _default_jobs(0 if prepare_only else len(gpus)),
+        front_ends=front_ends,
     )
     where = folder or check_folder_target(f"{Path(file or '').stem}.tune")
     result = tune(

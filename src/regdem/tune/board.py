@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from regdem.tune.made import Made
+from regdem.tune.made import BUILD_METHOD, Made
 from regdem.tune.results import Measurement
 from regdem.tune.stopping import Timed, why_excluded
 
@@ -37,6 +37,21 @@ class Board:
             elif made.is_usable:
                 self._ready[made.name] = made
             self._changed.notify_all()
+
+    def fastest_builds(self, count: int) -> list[str]:
+        """The compiler's builds measured as fastest with identical outputs, the fastest first.
+
+        Waits until all that is ready and worth it has been measured, or measuring has ended.
+        """
+        with self._changed:
+            while not self._stopped and (self._measuring or self._best() is not None):
+                self._changed.wait(0.2)  # a wait without limit would not see Ctrl-C
+            builds = [
+                (comparison.speedup, made.name)
+                for made, comparison in self._timed()
+                if made.details.get("method") == BUILD_METHOD
+            ]
+            return [name for _, name in sorted(builds, reverse=True)[:count]]
 
     def end_making(self) -> None:
         """No more variants will come."""

@@ -43,9 +43,11 @@ def describe_made(made: Made) -> str:
     return f"{made.status}, predicted {typical:.2f} times as fast ({least:.2f} to {most:.2f})"
 
 
-def describe_measurement(measurement: Measurement) -> str:
+def describe_measurement(made: Made, measurement: Measurement) -> str:
     """A measurement in a few words."""
     comparison = measurement.comparison
+    if measurement.status == "different" and made.may_differ:
+        return f"not taken, this front end's outputs differ: {measurement.reason}"
     if measurement.status == "different":
         return f"REJECTED, its outputs differ: {measurement.reason}"
     if comparison is None:

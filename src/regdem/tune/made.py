@@ -7,9 +7,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from regdem.bases import COMPARED_FRONTS
 from regdem.choice import gain
 from regdem.predict.model import Prediction
 from regdem.variants import Job, Outcome, VariantSpec
+
+BUILD_METHOD = "compile"
+"""The `method` of a build of the compiler."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,11 @@ class Made:
     @property
     def cubin_sha256(self) -> str | None:
         return None if self.cubin is None else hashlib.sha256(self.cubin).hexdigest()
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether it is (made of) a build whose outputs may differ from the default's."""
+        return self.details.get("front_end") in COMPARED_FRONTS
 
     @property
     def typical(self) -> float:
@@ -109,7 +118,9 @@ def made_of(outcome: Outcome, original: Prediction, cubin: bytes) -> Made:
             "active_warps": outcome.state.active_warps,
             "occupancy_pct": outcome.state.occupancy_pct,
         }
-    details["method"] = outcome.done.rewrite.method if outcome.done else "compile"
+    details["method"] = outcome.done.rewrite.method if outcome.done else BUILD_METHOD
+    if outcome.base is not None and outcome.base.front:
+        details["front_end"] = outcome.base.front
     if outcome.done is not None:
         details["rematerialised"] = len(outcome.done.rewrite.rematerialised)
         details["checks"] = dict(outcome.done.verdict.checks)

@@ -30,12 +30,14 @@ class Row:
 
     @property
     def status(self) -> str:
-        """One word: measured, rejected, failed, excluded, prepared, or why it was not made."""
+        """One word: measured, rejected, unlike (a build of another front end, or made of one, whose
+        outputs differ), failed, excluded, prepared, or why it was not made."""
         if not self.made.is_usable:
             return self.made.status
         if self.measurement is None:
             return "prepared" if self.note == "not measured" else "excluded"
-        return {"identical": "measured", "different": "rejected", "failed": "failed"}[
+        different = "unlike" if self.made.may_differ else "rejected"
+        return {"identical": "measured", "different": different, "failed": "failed"}[
             self.measurement.status
         ]
 
@@ -118,7 +120,7 @@ class TuneResult:
 
     @property
     def rejected(self) -> tuple[Row, ...]:
-        """Variants whose outputs differ from the original's."""
+        """Variants whose outputs differ from the original's though they must not."""
         return tuple(row for row in self.rows if row.status == "rejected")
 
     @property
@@ -163,6 +165,7 @@ class TuneResult:
                 "paper": choices.paper,
                 "trip_count": choices.trip_count,
                 "exhaustive": choices.exhaustive,
+                "front_ends": choices.compares,
             },
             "gpu": self.gpu,
             "original": {
@@ -198,5 +201,5 @@ def _order(row: Row) -> tuple[int, float, str]:
     comparison = row.comparison
     if comparison is not None:
         return 0, -comparison.speedup, row.made.name
-    ranks = {"rejected": 1, "failed": 2, "prepared": 3, "excluded": 4}
-    return ranks.get(row.status, 5), -row.made.typical, row.made.name
+    ranks = {"rejected": 1, "failed": 2, "unlike": 3, "prepared": 4, "excluded": 5}
+    return ranks.get(row.status, 6), -row.made.typical, row.made.name

@@ -48,7 +48,7 @@ def _outputs(row: Row) -> str:
         return "-"
     if row.status == "measured":
         return "identical"
-    return "DIFFERENT" if row.status == "rejected" else "failed"
+    return {"rejected": "DIFFERENT", "unlike": "unlike"}.get(row.status, "failed")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def text_report(result: TuneResult) -> str:
     lines += [
         f"  {row.made.name}: {row.status}: {row.reason}"
         for row in result.rows
-        if row.status not in ("measured", "prepared", "rejected", "failed")
+        if row.status not in ("measured", "prepared", "rejected", "unlike", "failed")
     ]
     if result.finals:
         lines.append("timed once more, in the same rounds:")

@@ -170,7 +170,11 @@ class _Run:
         rows = [Row(one, None, "not measured") for one in made.values()]
         return TuneResult.of(self.tuning, self.gpu, None, rows, None, "nothing was measured")
 
-    def _make(self, add: Callable[[Made], None]) -> None:
+    def _make(
+        self,
+        add: Callable[[Made], None],
+        fastest: Callable[[int], Sequence[str]] | None = None,
+    ) -> None:
         """All variants: from the store, and made where they are not in it."""
         tuning, store = self.tuning, self.store
         known = store.made(tuning.making)
@@ -196,7 +200,7 @@ class _Run:
             self.say(f"{done} {made.name}: {describe_made(made)}")
             add(made)
 
-        make_all(tuning.order, self.executor, known, keep)
+        make_all(tuning.order, self.executor, known, keep, fastest)
         store.set_complete(tuning.making)
 
     # --- measuring ------------------------------------------------------------------------------
@@ -213,7 +217,7 @@ class _Run:
             ]
             for thread in threads:
                 thread.start()
-            self._make(lambda made: self._offer(board, made))
+            self._make(lambda made: self._offer(board, made), board.fastest_builds)
             board.end_making()
             for thread in threads:
                 while thread.is_alive():
@@ -240,7 +244,8 @@ class _Run:
             while (made := board.take()) is not None:
                 measurement = self._measure(device, board, made)
                 if board.record(made.name, measurement):
-                    self.say(f"{device.label}: {made.name}: {describe_measurement(measurement)}")
+                    words = describe_measurement(made, measurement)
+                    self.say(f"{device.label}: {made.name}: {words}")
         except BaseException as error:  # goes on in the main thread
             board.stop(error)
 

@@ -41,7 +41,8 @@ class Choices:
     """What to try and how hard to measure.
 
     `seeds`: sets of inputs; one where nothing depends on the seed. `limit_s`: seconds a variant
-    may take on the GPU. `effort`, `paper`, `trip_count`: as for `regdem optimize`.
+    may take on the GPU. `effort`, `paper`, `trip_count`: as for `regdem optimize`. `front_ends`:
+    builds of the other front ends are tried (not with effort "quick").
     """
 
     rounds: int = 25
@@ -52,6 +53,12 @@ class Choices:
     trip_count: float = 10.0
     exhaustive: bool = False
     jobs: int = 1
+    front_ends: bool = True
+
+    @property
+    def compares(self) -> bool:
+        """Whether builds are made that are right only where their outputs are the same."""
+        return self.front_ends and self.effort != "quick"
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ class Tuning:
             choices.effort,
             choices.paper,
             choices.jobs,
+            choices.compares,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +122,7 @@ class Tuning:
             "effort": self.choices.effort,
             "paper": self.choices.paper,
             "trip_count": self.choices.trip_count,
+            "front_ends": self.choices.front_ends,
         }
 
 
@@ -240,7 +249,8 @@ def _making(
     text = None if source is None else [source.ptx, source.arch, *source.options]
     return key_of(
         sha256(original.data), text, kernel.name, problem.block, problem.dynamic_shared_bytes,
-        problem.blocks, choices.trip_count, choices.effort, choices.paper, code_fingerprint(),
+        problem.blocks, choices.trip_count, choices.effort, choices.paper, choices.compares,
+        code_fingerprint(),
     )  # fmt: skip
 
 
@@ -272,6 +282,7 @@ def resume_tuning(folder: Path, choices: Choices, launch: str | None = None) -> 
             float(value["trip_count"]),
             choices.exhaustive,
             choices.jobs,
+            bool(value.get("front_ends", True)),
         )
         data = (folder / ORIGINAL_NAME).read_bytes()
     except FileNotFoundError as error:

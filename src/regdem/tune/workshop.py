@@ -4,9 +4,11 @@ Problem: there are some ten builds of a kernel and several rewrites of each; mak
 takes seconds to minutes, and the GPU should not wait for the last of them.
 
 Method: bases are built (side by side, by NVIDIA's compiler), surveyed (`variants.Survey`), and the
-rewrites of all of them submitted to an executor, those first whose base promises most. Each variant
-is handed on as soon as it is there. Any `concurrent.futures.Executor` will do: jobs are pure
-functions of the bytes they carry, and need no files of this machine.
+rewrites of all of them submitted to an executor, those first whose base promises most. While the
+GPU measures those, the builds of further front ends are made; what turns out fastest among all
+builds is then rewritten as well. Each variant is handed on as soon as it is there. Any
+`concurrent.futures.Executor` will do: jobs are pure functions of the bytes they carry, and need no
+files of this machine.
 
 Invariants: what is made does not depend on the executor; a job that dies (out of memory, a lost
 worker) is a variant that is missing, with the reason, not the end of the tuning.
@@ -20,7 +22,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
-from regdem.bases import EFFORTS, Base, Source, base_builds, distinct
+from regdem.bases import EFFORTS, Base, Source, base_builds, compared_builds, distinct
 from regdem.errors import RegdemError
 from regdem.predict.model import Prediction
 from regdem.rewrite import Request
@@ -30,7 +32,10 @@ from regdem.variants import Job, Outcome, Survey, Surveyed, VariantSpec, Workloa
 
 @dataclass(frozen=True)
 class Order:
-    """What to make: variants of `original`, and of all builds of `source` where there is one."""
+    """What to make: variants of `original`, and of all builds of `source` where there is one.
+
+    `compares`: builds of front ends that may change the last bits are made, too.
+    """
 
     original: Base
     source: Source | None
@@ -39,9 +44,12 @@ class Order:
     effort: str = "normal"
     paper: bool = False
     jobs: int = 1
+    compares: bool = False
 
 
 Add = Callable[[Made], None]
+FASTEST = 4
+"""How many of the builds measured as fastest are rewritten beyond what was planned."""
 
 
 def make_all(
@@ -49,42 +57,103 @@ def make_all(
     executor: Executor | None,
     known: Mapping[str, Made],
     add: Add,
+    fastest: Callable[[int], Sequence[str]] | None = None,
 ) -> None:
     """Makes all variants and calls `add` for each, in this thread, as they become ready.
 
-    `known`: variants made by an earlier run; they are handed on without being made again. Raises
-    RegdemError where the original itself can't be looked at.
+    `known`: variants made by an earlier run; they are handed on without being made again.
+    `fastest(n)`: the names of the n builds measured as fastest so far; None where nothing is
+    measured. Raises RegdemError where the original itself can't be looked at.
     """
+    shop = _Shop(order, executor, known, add)
     bases = _bases(order)
-    surveyed, unknown = _survey(order, bases, executor)
-    original = surveyed[order.original.name].prediction
-    for base in bases:
-        if base.name != order.original.name:
-            built = _of_base(base, surveyed.get(base.name), original, unknown)
-            add(known.get(built.name, built))
-        for alias in base.aliases:
-            spec = VariantSpec(alias, "build", base.code().registers_per_thread, base=base.name)
-            add(known.get(alias) or refused(spec, "same", f"the same code as {base.name}"))
-    first, following, beyond = _rewrites(order, surveyed)
-    for spec in beyond:
-        reason = f"beyond the {EFFORTS[order.effort].rewrites} rewrites of this effort"
+    shop.take(bases)
+    planned = shop.planned()
+    most = EFFORTS[order.effort].rewrites
+    shop.rewrite([*planned[:most], *shop.paper()])
+    if order.compares and order.source is not None:
+        shop.take(_compared(order, order.source, bases))
+    if order.effort == "exhaustive":
+        shop.rewrite(shop.planned())
+    elif fastest is not None:
+        best = set(fastest(FASTEST))
+        shop.rewrite([spec for spec in shop.planned() if spec.base in best][:most])
+    reason = f"beyond the {most} rewrites of this effort, and no rewrite of the fastest builds"
+    for spec in shop.planned():
         add(known.get(spec.name) or refused(spec, "skipped", reason))
-    by_name = {base.name: base for base in bases}
-    made: dict[str, Made] = {}
-    for wave in (first, following):
-        to_make: list[Making] = []
-        for spec in wave:
-            one = known.get(spec.name) or _needless(spec, made)
-            if one is None:
-                job = Job(by_name[spec.base], order.request, spec, order.workload)
-                to_make.append(Making(job, original))
-                continue
-            made[spec.name] = one
-            add(one)
-        for making, result in run_each(to_make, executor):
-            one = _made(making, result)
-            made[one.name] = one
-            add(one)
+
+
+class _Shop:
+    """The bases there are, what is known of them, and the rewrites made so far."""
+
+    def __init__(
+        self, order: Order, executor: Executor | None, known: Mapping[str, Made], add: Add
+    ) -> None:
+        self._order, self._executor, self._known, self._add = order, executor, known, add
+        self._bases: dict[str, Base] = {}
+        self._surveyed: dict[str, Surveyed] = {}
+        self._begun: set[str] = set()
+
+    @property
+    def _original(self) -> Prediction:
+        return self._surveyed[self._order.original.name].prediction
+
+    def take(self, bases: Sequence[Base]) -> None:
+        """Surveys bases and hands them on as variants of their own."""
+        surveyed, unknown = _survey(self._order, bases, self._executor)
+        self._surveyed |= surveyed
+        for base in bases:
+            self._bases[base.name] = base
+            if base.name != self._order.original.name:
+                built = _of_base(base, surveyed.get(base.name), self._original, unknown)
+                self._add(self._known.get(built.name, built))
+            for alias in base.aliases:
+                registers = base.code().registers_per_thread
+                spec = VariantSpec(alias, "build", registers, base=base.name)
+                same = refused(spec, "same", f"the same code as {base.name}")
+                self._add(self._known.get(alias) or same)
+
+    def planned(self) -> list[VariantSpec]:
+        """Rewrites that were not begun, the most promising first."""
+
+        def bound(spec: VariantSpec) -> float:
+            return self._surveyed[spec.base].bounds.get(spec.name, 0.0)
+
+        return sorted((s for s in self._specs() if _is_first(s)), key=bound)
+
+    def paper(self) -> list[VariantSpec]:
+        """Rewrites with the paper's orders that were not begun."""
+        return [spec for spec in self._specs() if spec.candidates != "live-range"]
+
+    def _specs(self) -> list[VariantSpec]:
+        every = (spec for base in self._surveyed.values() for spec in base.specs)
+        return [spec for spec in every if spec.name not in self._begun]
+
+    def rewrite(self, first: Sequence[VariantSpec]) -> None:
+        """Makes these rewrites, and then those that follow from them (`spec.after`)."""
+        names = {spec.name for spec in first}
+        following = [spec for spec in self._specs() if spec.after in names]
+        made: dict[str, Made] = {}
+        for wave in (first, following):
+            self._begun |= {spec.name for spec in wave}
+            to_make: list[Making] = []
+            for spec in wave:
+                one = self._known.get(spec.name) or _needless(spec, made)
+                if one is None:
+                    order = self._order
+                    job = Job(self._bases[spec.base], order.request, spec, order.workload)
+                    to_make.append(Making(job, self._original))
+                    continue
+                made[spec.name] = one
+                self._add(one)
+            for making, result in run_each(to_make, self._executor):
+                one = _made(making, result)
+                made[one.name] = one
+                self._add(one)
+
+
+def _is_first(spec: VariantSpec) -> bool:
+    return spec.candidates == "live-range" and not spec.after
 
 
 def _made(making: Making, result: Any) -> Made:
@@ -119,6 +188,18 @@ def _bases(order: Order) -> list[Base]:
     )
     others = [base for base in built if base.name != order.original.name]
     return distinct([order.original, *others])
+
+
+def _compared(order: Order, source: Source, known: Sequence[Base]) -> list[Base]:
+    """Builds of other front ends: what is measured is compared, so those may be tried, too."""
+    return compared_builds(
+        source,
+        known,
+        threads=order.request.threads,
+        dynamic_shared_bytes=order.request.dynamic_shared_bytes,
+        effort=order.effort,
+        jobs=order.jobs,
+    )
 
 
 def _survey(
@@ -162,25 +243,6 @@ def _of_base(
     spec = VariantSpec(base.name, "build", seen.state.registers_per_thread, base=base.name)
     outcome = Outcome(spec, "built", prediction=seen.prediction, base=base, state=seen.state)
     return made_of(outcome, original, base.data)
-
-
-def _rewrites(
-    order: Order, surveyed: Mapping[str, Surveyed]
-) -> tuple[list[VariantSpec], list[VariantSpec], list[VariantSpec]]:
-    """Rewrites to make, the most promising first; those that follow from them (`spec.after`); and
-    those beyond the effort's number."""
-
-    def bound(spec: VariantSpec) -> float:
-        return surveyed[spec.base].bounds.get(spec.name, 0.0)
-
-    planned = [spec for base in surveyed.values() for spec in base.specs]
-    planned.sort(key=bound)
-    most = EFFORTS[order.effort].rewrites
-    paper = [spec for spec in planned if spec.candidates != "live-range"]
-    first = [spec for spec in planned if spec.candidates == "live-range" and not spec.after]
-    kept = {spec.name for spec in first[:most]}
-    following = [spec for spec in planned if spec.after in kept]
-    return [*first[:most], *paper], following, first[most:]
 
 
 def run_each(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[Any, Any]]:
