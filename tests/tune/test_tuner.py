@@ -339,7 +339,7 @@ def test_a_cubin_with_its_ptx_has_base_builds_too(tmp_path: Path) -> None:
 @pytest.mark.tools
 def test_other_front_ends_are_compared_and_the_fastest_build_is_rewritten(tmp_path: Path) -> None:
     examples = NEIGHBOUR.parents[1] / "unroll"
-    faster = {name: 1.2 for name in ("cap_32", "cap_40", "noremat")}
+    faster = dict.fromkeys(("cap_32", "cap_40", "noremat"), 1.2)
     device = FakeDevice({"ilp": 1.5, **faster}, wrong=frozenset({"unroll4"}))
     result = tune(
         examples / "variance.cu", str(examples / "variance.launch.json"), out=tmp_path / "x",
