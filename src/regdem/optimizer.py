@@ -330,7 +330,8 @@ def _rewrite(
         for k, each in enumerate(work):
             for spec in _next_round(each, options, counter):
                 base, most = each.base(spec.base), _patience(each, options)
-                jobs.append(Job(base, each.request, spec, each.workload, most))
+                first = each.outcomes[spec.after].done if spec.scheduled else None
+                jobs.append(Job(base, each.request, spec, each.workload, most, first))
                 owners.append(k)
         answers = run_jobs(jobs, executor, lambda _, outcome: counter.tell(outcome))
         for k, job, outcome in zip(owners, jobs, answers, strict=True):

@@ -173,13 +173,17 @@ class Survey:
 
 @dataclass(frozen=True)
 class Job:
-    """A rewrite of one base; picklable. `most_cpu_s`: when it is given up; 0: never."""
+    """A rewrite of one base; picklable. `most_cpu_s`: when it is given up; 0: never.
+
+    `first`: the proved rewrite of `spec.after`, if it is there: a `scheduled` one goes on from it.
+    """
 
     base: Base
     request: Request
     spec: VariantSpec
     workload: Workload = Workload()
     most_cpu_s: float = 0.0
+    first: KernelRewrite | None = None
 
     def run(self) -> Outcome:
         """Makes, proves and predicts it."""
@@ -209,7 +213,10 @@ class Job:
         makers = {"promote": promote_kernel, "schedule": reschedule_kernel}
         make = makers.get(self.spec.kind, demote_kernel)
         try:
-            new, done = make(cubin, kernel, request)
+            if self.spec.scheduled and self.first is not None:
+                new, done = cubin.with_kernel(kernel.name, self.first.rewrite.edit), self.first
+            else:
+                new, done = make(cubin, kernel, request)
             if self.spec.scheduled:
                 anywhere = replace(request, registers=None)  # within the same residency
                 new, done = scheduled(cubin, kernel, anywhere, (new, done))

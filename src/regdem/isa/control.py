@@ -8,6 +8,7 @@ count of at most 11.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from regdem.isa.decoded import NO_SCOREBOARD
 
@@ -33,12 +34,18 @@ class ControlWord:
         clear = self.stall == 0 or self.stall >= 12
         yield_bit = 0 if clear else self.yield_bit
         reuse = self.reuse if yield_bit and not clear else 0
+        if yield_bit == self.yield_bit and reuse == self.reuse:
+            return self
         return replace(self, yield_bit=yield_bit, reuse=reuse)
 
 
 def get_control(hi: int) -> ControlWord:
     """The control bits of the high word."""
-    bits = hi >> _SHIFT
+    return _control_of((hi & _MASK) >> _SHIFT)
+
+
+@lru_cache(maxsize=1 << 16)
+def _control_of(bits: int) -> ControlWord:
     return ControlWord(
         stall=bits & 15,
         yield_bit=(bits >> 4) & 1,

@@ -275,6 +275,7 @@ class _Search:
         self._at = np.zeros(len(tuples), dtype=np.int64)
         self._is_placed = np.zeros(len(tuples), dtype=np.bool_)
         self._weight = np.array([_NEVER if t.pinned else 1 for t in tuples], dtype=np.float64)
+        self._blocked = np.zeros(2 * _MIDDLE, dtype=np.bool_)
         self._tabu: dict[int, dict[int, int]] = {}
         self._steps = 0
         self.placed = 0
@@ -285,17 +286,21 @@ class _Search:
         queue = list(enumerate(ranked))
         rank = len(queue)
         ejections, since, fewest = 0, 0, rank
+        patience, most = self._patience, 4 * self._patience
+        neighbours, is_placed, at = self._neighbours.of, self._is_placed, self._at
         while queue:
             _, k = heapq.heappop(queue)
             self._steps += 1
-            obstacles = self._neighbours.of(k)
-            placed = self._is_placed[obstacles.others]
-            reached = self._at[obstacles.others] + obstacles.distances
+            obstacles = neighbours(k)
+            others = obstacles.others
+            placed = is_placed[others]
+            reached = at[others]
+            reached += obstacles.distances
             shift = self._free_shift(k, reached[placed])
             if shift is None:
-                if ejections >= 4 * self._patience or since >= self._patience:
+                if ejections >= most or since >= patience:
                     return (k, *(k for _, k in sorted(queue)))
-                shift, ejected = self._make_way(k, obstacles.others, reached, placed)
+                shift, ejected = self._make_way(k, others, reached, placed)
                 if shift is None:
                     return (k, *(k for _, k in sorted(queue)))
                 for other in ejected:
@@ -341,7 +346,8 @@ class _Search:
         shifts = self._tuples[k].shifts
         if not shifts:
             return None
-        blocked = np.zeros(2 * _MIDDLE, dtype=np.bool_)
+        blocked = self._blocked
+        blocked[:] = False
         blocked[reached + _MIDDLE] = True
         at = blocked[shifts.start + _MIDDLE : shifts[-1] + _MIDDLE + 1 : shifts.step]
         free: list[int] = (~at).nonzero()[0].tolist()
@@ -349,32 +355,61 @@ class _Search:
             return None
         if self._fit == _Fit.FIRST:
             return 0 if 0 in shifts and not blocked[_MIDDLE] else shifts[free[0]]
-        best: int | None = None
-        least = _NEVER
-        for shift in map(shifts.__getitem__, free):
-            waste = self._near(k, shift) if self._fit == _Fit.FARTHEST else self._hole(k, shift)
+        start, step = shifts.start, shifts.step
+        places = [start + step * place for place in free]
+        return self._farthest(k, places) if self._fit == _Fit.FARTHEST else self._tightest(k, places)
+
+    def _farthest(self, k: int, places: Sequence[int]) -> int:
+        """The place where other uses of the registers lie farthest away, up to `_FAR` points; the
+        original one among equals, else the first."""
+        taken, merged = self._taken, self._tuples[k].merged
+        bounds = [((p & -p).bit_length() - 1, p.bit_length()) for _, p in merged]
+        best, most = places[0], -1
+        for shift in places:
+            least = _FAR
+            for (r, _), (low, high) in zip(merged, bounds, strict=True):
+                there = taken[r + shift]
+                if not there:
+                    least = min(least, _FAR // 2)
+                    continue
+                near = there >> max(0, low - _FAR)
+                below = min(low, _FAR)
+                gap = below - (near & ((1 << below) - 1)).bit_length()
+                if gap < least:
+                    least = gap
+                above = near >> below + high - low & _WITHIN
+                if above:
+                    gap = (above & -above).bit_length() - 1
+                    if gap < least:
+                        least = gap
+                if least < most:
+                    break
+            if least + (shift == 0) > most:
+                best, most = shift, least + (shift == 0)
+                if least >= _FAR and (shift == 0 or 0 not in places):
+                    break
+        return best
+
+    def _tightest(self, k: int, places: Sequence[int]) -> int:
+        """The place with the fewest points left unused in front of the group, and no free pair of
+        registers broken; the first among equals."""
+        entry, taken = self._tuples[k], self._taken
+        first, points = entry.first, entry.points
+        below = (1 << first) - 1
+        registers = [r for r, _ in entry.merged]
+        lowest, is_single = registers[0], entry.alignment == 1
+        best, least = places[0], _NEVER
+        for shift in places:
+            waste = 0
+            for r in registers:
+                waste += first - (taken[r + shift] & below).bit_length()
+            if is_single and waste < least:
+                partner = (lowest + shift) ^ 1
+                if partner < len(taken) and not taken[partner] & points:
+                    waste += _BROKEN_PAIR
             if waste < least:
                 best, least = shift, waste
         return best
-
-    def _near(self, k: int, shift: int) -> int:
-        """How near other uses of the registers lie, the original place first among equals."""
-        gap = _FAR
-        for r, p in self._tuples[k].merged:
-            gap = min(gap, _gap(self._taken[r + shift], p))
-        return -gap - (shift == 0)
-
-    def _hole(self, k: int, shift: int) -> int:
-        """Points left unused in front of the group, and a penalty for breaking a free pair."""
-        entry, taken = self._tuples[k], self._taken
-        below = (1 << entry.first) - 1
-        waste = 0
-        for r, _ in entry.merged:
-            waste += entry.first - (taken[r + shift] & below).bit_length()
-        partner = (entry.merged[0][0] + shift) ^ 1
-        if entry.alignment == 1 and partner < len(taken) and not taken[partner] & entry.points:
-            waste += _BROKEN_PAIR
-        return waste
 
     def _make_way(
         self,
@@ -399,20 +434,6 @@ class _Search:
         best = shifts[least]
         ejected: list[int] = others[placed & (reached == best)].tolist()
         return best, ejected
-
-
-def _gap(taken: int, points: int) -> int:
-    """Points between this range and the nearest other use of the register, up to `_FAR`."""
-    if not taken:
-        return _FAR // 2
-    low = (points & -points).bit_length() - 1
-    high = points.bit_length()
-    near = taken >> max(0, low - _FAR)
-    below = min(low, _FAR)
-    before = below - (near & ((1 << below) - 1)).bit_length()
-    above = near >> below + high - low & _WITHIN
-    after = (above & -above).bit_length() - 1 if above else _FAR
-    return min(before, after, _FAR)
 
 
 def shortfall(webs: Webs, limit: int, instructions: int) -> NDArray[np.int32]:

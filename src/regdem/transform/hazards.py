@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 
 from regdem.analysis.bits import FILE_MASK, def_masks, members, use_masks
 from regdem.errors import UnsupportedError
-from regdem.isa.control import MAX_STALL, SCOREBOARDS, get_control, set_control
+from regdem.isa.control import MAX_STALL, SCOREBOARDS, ControlWord, get_control, set_control
 from regdem.isa.decoded import RegisterFile
 from regdem.machine.latency import latency_table, minds_sync, sync_cycles
 from regdem.program.edit import Word
@@ -77,55 +77,56 @@ _READ_IN_ORDER = frozenset(
 """These read their operands in order."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _State:
-    """What is outstanding at a point."""
+    """What is outstanding at a point; times are on a clock of its own, `now` is the point's."""
 
+    now: int = 0
     pending: int = 0  # events, a bit each
     inserted: int = 0  # registers last written by an inserted instruction
     cs2r: int = 0  # registers last written by CS2R, whatever path led here
-    quiet: int = 0  # cycles for which a synchronisation keeps new accesses to memory back
-    ready: dict[int, int] = field(default_factory=lambda: dict[int, int]())
+    quiet: int = 0  # until when a synchronisation keeps new accesses to memory back
+    ready: dict[int, tuple[int, int, int]] = field(
+        default_factory=lambda: dict[int, tuple[int, int, int]]()
+    )
+    """By register: when it may be read, stored, and when the result lands."""
     busy_reads: dict[int, int] = field(default_factory=lambda: dict[int, int]())
-    storable: dict[int, int] = field(default_factory=lambda: dict[int, int]())
-    landing: dict[int, int] = field(default_factory=lambda: dict[int, int]())
 
     def copy(self) -> _State:
+        now = self.now
         return _State(
-            self.pending, self.inserted, self.cs2r, self.quiet, dict(self.ready),
-            dict(self.busy_reads), dict(self.storable), dict(self.landing),
+            now, self.pending, self.inserted, self.cs2r, self.quiet,
+            {r: times for r, times in self.ready.items() if max(times) > now},
+            {r: time for r, time in self.busy_reads.items() if time > now},
         )  # fmt: skip
-
-    def pass_cycles(self, cycles: int) -> None:
-        """Time goes by."""
-        self.quiet = max(0, self.quiet - cycles)
-        self.ready = {r: t - cycles for r, t in self.ready.items() if t > cycles}
-        self.busy_reads = {r: t - cycles for r, t in self.busy_reads.items() if t > cycles}
-        self.storable = {r: t - cycles for r, t in self.storable.items() if t > cycles}
-        self.landing = {r: t - cycles for r, t in self.landing.items() if t > cycles}
 
     def join(self, other: _State) -> bool:
         """Takes over what is outstanding in `other`; whether anything was new."""
+        ahead = self.now - other.now
+        quiet = other.quiet + ahead
         changed = bool(
             (other.pending & ~self.pending)
             | (other.inserted & ~self.inserted)
             | (self.cs2r & ~other.cs2r)
-            or other.quiet > self.quiet
+            or quiet > max(self.quiet, self.now)
         )
-        self.quiet = max(self.quiet, other.quiet)
+        self.quiet = max(self.quiet, quiet)
         self.cs2r &= other.cs2r
         self.pending |= other.pending
         self.inserted |= other.inserted
-        for mine, theirs in (
-            (self.ready, other.ready),
-            (self.busy_reads, other.busy_reads),
-            (self.storable, other.storable),
-            (self.landing, other.landing),
-        ):
-            for register, cycles in theirs.items():
-                if cycles > mine.get(register, 0):
-                    mine[register] = cycles
-                    changed = True
+        now = self.now
+        over = now, now, now
+        for register, theirs in other.ready.items():
+            mine = self.ready.get(register, over)
+            a, b, c = (max(time, now) for time in mine)
+            new = max(a, theirs[0] + ahead), max(b, theirs[1] + ahead), max(c, theirs[2] + ahead)
+            if new != (a, b, c):
+                self.ready[register] = new
+                changed = True
+        for register, time in other.busy_reads.items():
+            if time + ahead > max(now, self.busy_reads.get(register, now)):
+                self.busy_reads[register] = time + ahead
+                changed = True
         return changed
 
 
@@ -185,8 +186,12 @@ class _Repair:
                 self.predecessors[s].append(b)
         self.changed = False
         self._make_events()
-        covered = self._original_needs() if moved is None else self._carried_needs(moved)
-        self.needs = [self._true_needs(i, m) for i, m in enumerate(covered)]
+        self.done: list[int] = [self._done_with(e.index) for e in self.events]
+        self._look_up()
+        self.covered_needs = (
+            self._original_needs() if moved is None else self._carried_needs(moved)
+        )
+        self.needs = [self._true_needs(i, m) for i, m in enumerate(self.covered_needs)]
 
     # -- events -----------------------------------------------------------------------------
 
@@ -240,7 +245,38 @@ class _Repair:
         stays = self.moved is not None and self.moved.keeps[i]
         return scoreboard < SCOREBOARDS and (stays or (self.reserved >> scoreboard) & 1 == 1)
 
-    def done_with(self, e: int) -> int:
+    def _look_up(self) -> None:
+        """What the dataflow asks for again and again, by instruction and by register."""
+        self.begins = [0] * len(self.control)
+        self.arriving: dict[int, int] = {}
+        self.reading: dict[int, int] = {}
+        for event in self.events:
+            bit, j = 1 << event.index, event.instruction
+            self.begins[j] |= bit
+            of = self.arriving if event.arrival else self.reading
+            for r in members(self.needed_defs[j] if event.arrival else self.uses[j]):
+                of[r] = of.get(r, 0) | bit
+        self.fixed: list[tuple[int, int, int] | None] = [
+            None
+            if variable
+            else (
+                cycles := FIXED_LATENCY_CYCLES.get(kind, 13),
+                _STORE_DATA_CYCLES.get(kind, cycles),
+                lands,
+            )
+            for variable, kind, lands in zip(self.variable, self.latency, self.lands, strict=True)
+        ]
+        self.written = [
+            members(defs) if fixed is not None else ()
+            for defs, fixed in zip(self.defs, self.fixed, strict=True)
+        ]
+        self.read_twice = [
+            members(uses) if fixed is not None and multi_pass else ()
+            for uses, fixed, multi_pass in zip(self.uses, self.fixed, self.multi_pass, strict=True)
+        ]
+        self.is_cs2r = [name == "CS2R" for name in self.name]
+
+    def _done_with(self, e: int) -> int:
         """All events that are over when event `e` is."""
         result = (1 << e) | self.covered.get(e, 0)
         for other in members(result):
@@ -262,8 +298,8 @@ class _Repair:
             now = list(states[b] or [0] * SCOREBOARDS)
             for i in range(blocks[b].start, blocks[b].end):
                 c = self.control[i]
-                for k in range(SCOREBOARDS):
-                    if (c.wait_mask >> k) & 1:
+                for k in members(c.wait_mask):
+                    if k < SCOREBOARDS:
                         needs[i] |= now[k]
                         now[k] = 0
                 if c.write_scoreboard < SCOREBOARDS and i in self.arrives:
@@ -280,15 +316,15 @@ class _Repair:
 
     def _carried_needs(self, moved: Moved) -> list[int]:
         """The same, as the original order had it; nothing for what was ordered anew."""
-        old = _Repair(moved.original, [False] * len(moved.original))
+        arrives, has_read, original_needs = _as_ordered(moved.original)
         event_of: dict[int, int] = {}
-        for theirs, mine in ((old.arrives, self.arrives), (old.has_read, self.has_read)):
+        for theirs, mine in ((arrives, self.arrives), (has_read, self.has_read)):
             for i, e in theirs.items():
                 new = mine.get(moved.place[i])
                 if new is not None:
                     event_of[e] = new
         result = [0] * len(self.control)
-        for i, needs in enumerate(old._original_needs()):
+        for i, needs in enumerate(original_needs):
             k = moved.place[i]
             if not moved.free[k]:
                 for e in members(needs):
@@ -322,31 +358,33 @@ class _Repair:
 
     def step(self, i: int, state: _State) -> None:
         """Advances `state` over instruction `i`."""
-        for e in members(self.needs[i] & state.pending):
-            state.pending &= ~self.done_with(e)
-        for table in (self.arrives, self.has_read):
-            if i in table:
-                state.pending |= 1 << table[i]
-        if not self.variable[i]:
-            cycles = FIXED_LATENCY_CYCLES.get(self.latency[i], 13)
-            storable = _STORE_DATA_CYCLES.get(self.latency[i], cycles)
-            for r in members(self.defs[i]):
-                state.ready[r] = cycles
-                state.storable[r] = storable
-                state.landing[r] = self.lands[i]
-            if self.multi_pass[i]:
-                for r in members(self.uses[i]):
-                    state.busy_reads[r] = _MULTI_PASS_READ_CYCLES
-        state.quiet = max(state.quiet, self.sync[i])
-        if self.name[i] == "CS2R":
-            state.cs2r |= self.defs[i]
+        late = self.needs[i] & state.pending
+        if late:
+            over = 0
+            for e in members(late):
+                over |= self.done[e]
+            state.pending &= ~over
+        state.pending |= self.begins[i]
+        now = state.now
+        fixed = self.fixed[i]
+        if fixed is not None:
+            times = now + fixed[0], now + fixed[1], now + fixed[2]
+            for r in self.written[i]:
+                state.ready[r] = times
+            for r in self.read_twice[i]:
+                state.busy_reads[r] = now + _MULTI_PASS_READ_CYCLES
+        if self.sync[i]:
+            state.quiet = max(state.quiet, now + self.sync[i])
+        defs = self.defs[i]
+        if self.is_cs2r[i]:
+            state.cs2r |= defs
         else:
-            state.cs2r &= ~self.defs[i]
+            state.cs2r &= ~defs
         if self.inserted[i]:
-            state.inserted |= self.defs[i]
+            state.inserted |= defs
         else:
-            state.inserted &= ~self.defs[i]
-        state.pass_cycles(max(1, self.control[i].stall))
+            state.inserted &= ~defs
+        state.now = now + max(1, self.control[i].stall)
 
     def mend(self, i: int, state: _State) -> None:
         """Adds what instruction `i` needs in `state`."""
@@ -355,16 +393,54 @@ class _Repair:
         if not touched:
             return
         fresh = uses if self.inserted[i] else uses & state.inserted
+        if state.pending:
+            self._mend_waits(i, state.pending, touched)
+        now = state.now
+        late_cycles = 0
+        if self.inserted[i] and minds_sync(self.latency[i]):
+            late_cycles = max(0, state.quiet - now)
+        is_store = self.inserted[i] and self.name[i] == "STS"
+        overwritten = defs & self.watched
+        for r in members(fresh | overwritten):
+            known = state.ready.get(r)
+            if known is None or known[0] <= now:
+                continue
+            ready, storable, lands = known
+            bit = 1 << r
+            if bit & fresh:
+                late_cycles = max(late_cycles, (storable if is_store else ready) - now)
+            if bit & overwritten:
+                alike = bit & state.cs2r and self.is_cs2r[i]
+                own = self.lands[i] - 1
+                first = ready - now - _CS2R_ORDER_SLACK + own if alike else max(0, lands - now)
+                late_cycles = max(late_cycles, first - own)
+        for r in members(overwritten) if state.busy_reads else ():
+            late_cycles = max(late_cycles, state.busy_reads.get(r, now) - now)
+        if late_cycles > 0:
+            block = self.program.blocks[int(self.program.block_of[i])]
+            self._lengthen(block.index, i, late_cycles, frozenset())
+            state.now += late_cycles
+
+    def _mend_waits(self, i: int, pending: int, touched: int) -> None:
+        """Waits of instruction `i`, which touches these registers, for what is `pending`."""
+        defs = self.defs[i]
+        concerned = 0
+        for r in members(touched):
+            concerned |= self.arriving.get(r, 0)
+        for r in members(defs):
+            concerned |= self.reading.get(r, 0)
+        concerned &= pending
+        if not concerned:
+            return
         over = 0
-        for e in members(self.needs[i] & state.pending):
-            over |= self.done_with(e)
-        for e in members(state.pending & ~over):
+        for e in members(self.needs[i] & pending):
+            over |= self.done[e]
+        for e in members(concerned & ~over):
             event = self.events[e]
             j = event.instruction
             if event.arrival:
-                if self.needed_defs[j] & touched:
-                    self._wait(i, e)
-            elif self.uses[j] & defs and j != i and not self._reads_in_order(j, i):
+                self._wait(i, e)
+            elif j != i and not self._reads_in_order(j, i):
                 arrival = self.arrives.get(j)
                 slow = arrival is None or self.events[arrival].cycles >= _LONG_CYCLES
                 if slow or self.wanted[e] or not self.wanted[arrival if arrival is not None else e]:
@@ -372,24 +448,6 @@ class _Repair:
                 else:
                     assert arrival is not None
                     self._wait(i, arrival)
-        late_cycles = state.quiet if self.inserted[i] and minds_sync(self.latency[i]) else 0
-        landing = state.landing
-        is_store = self.inserted[i] and self.name[i] == "STS"
-        for r, t in state.ready.items():
-            bit = 1 << r
-            if bit & fresh:
-                late_cycles = max(late_cycles, state.storable.get(r, 0) if is_store else t)
-            if bit & defs & self.watched:
-                alike = bit & state.cs2r and self.name[i] == "CS2R"
-                first = t - _CS2R_ORDER_SLACK + self.lands[i] - 1 if alike else landing.get(r, 0)
-                late_cycles = max(late_cycles, first - self.lands[i] + 1)
-        for r, t in state.busy_reads.items():
-            if (1 << r) & defs & self.watched:
-                late_cycles = max(late_cycles, t)
-        if late_cycles > 0:
-            block = self.program.blocks[int(self.program.block_of[i])]
-            self._lengthen(block.index, i, late_cycles, frozenset())
-            state.pass_cycles(late_cycles)
 
     def _reads_in_order(self, first: int, second: int) -> bool:
         """Whether the second instruction can't give its result before the first has read.
@@ -481,18 +539,20 @@ class _Repair:
         """Assigns scoreboards and turns needs into wait masks."""
         boards, waits = assign(
             self.program, self.successors, self.events, self.wanted, self.needs,
-            [self.done_with(e.index) for e in self.events], self.reserved,
+            self.done, self.reserved,
             [c.stall for c in self.control], self._tries(),
         )  # fmt: skip
         none = SCOREBOARDS + 1
         for i, c in enumerate(self.control):
             write = self.arrives.get(i)
             read = self.has_read.get(i)
-            self.control[i] = replace(
-                c,
-                write_scoreboard=none if write is None else boards.get(write, none),
-                read_scoreboard=none if read is None else boards.get(read, none),
-                wait_mask=waits[i] | (c.wait_mask & self.reserved),
+            self.control[i] = ControlWord(
+                c.stall,
+                c.yield_bit,
+                none if write is None else boards.get(write, none),
+                none if read is None else boards.get(read, none),
+                waits[i] | (c.wait_mask & self.reserved),
+                c.reuse,
             )
 
     def _tries(self) -> list[int]:
@@ -522,6 +582,17 @@ class _Repair:
                     for k in (c.write_scoreboard, c.read_scoreboard)
                 ):
                     self.control[i] = replace(c, stall=2)
+
+
+def _as_ordered(program: Program) -> tuple[dict[int, int], dict[int, int], list[int]]:
+    """Of a program as it is: the events of arrival and of reading by instruction, and the events
+    that each instruction's wait mask covers. Kept with the program."""
+    known: tuple[dict[int, int], dict[int, int], list[int]] | None = program.memo.get("waits")
+    if known is None:
+        old = _Repair(program, [False] * len(program))
+        known = old.arrives, old.has_read, old.covered_needs
+        program.memo["waits"] = known
+    return known
 
 
 def _taken_into_use(defs: Sequence[int], inserted: Sequence[bool]) -> int:

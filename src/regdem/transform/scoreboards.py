@@ -87,25 +87,44 @@ def assign(
         if wanted[event.index] and (event.pinned or (ever_needed >> event.index) & 1):
             by_instruction.setdefault(event.instruction, []).append(event.index)
     boards: dict[int, int] = {}
+    over = [_all_over(mask, done_with) for mask in needs]
     later = _later_needs(program, successors, needs, stalls)
     entering = [0] * len(program.blocks)
+    tasks = [
+        _Block(
+            range(block.start, block.end), events, by_instruction, needs, over, done_with, stalls,
+            block.index in successors[block.index],
+            later[block.index],
+        )
+        for block in program.blocks
+    ]  # fmt: skip
+    known: list[dict[int, int] | None] = [None] * len(tasks)
     waits: list[int] = []
     for _ in range(_PASSES):
-        for block in program.blocks:
-            instructions = range(block.start, block.end)
-            task = _Block(
-                instructions, events, by_instruction, needs, done_with, stalls,
-                {
-                    e: boards[e]
-                    for e in members(entering[block.index])
-                    if events[e].instruction not in instructions
-                },
-                block.index in successors[block.index],
-                later[block.index],
-            )  # fmt: skip
-            boards.update(task.assigned(usable, tries[block.index] if tries else 0))
+        is_new = False
+        for block, task in zip(program.blocks, tasks, strict=True):
+            foreign = {
+                e: boards[e]
+                for e in members(entering[block.index])
+                if events[e].instruction not in task.instructions
+            }
+            if known[block.index] != foreign:
+                known[block.index] = foreign
+                is_new = True
+                most = tries[block.index] if tries else 0
+                boards.update(task.assigned(foreign, usable, most))
+        if not is_new:
+            break
         waits, entering = _waits(program, successors, by_instruction, needs, done_with, boards)
     return boards, waits
+
+
+def _all_over(needed: int, done_with: Sequence[int]) -> int:
+    """The events that are over once the `needed` ones are."""
+    result = needed
+    for e in members(needed):
+        result |= done_with[e]
+    return result
 
 
 def _shares(usable: Sequence[int]) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
@@ -116,29 +135,60 @@ def _shares(usable: Sequence[int]) -> Iterator[tuple[Sequence[int], Sequence[int
         yield usable[:count], usable[count:]
 
 
-@dataclass(frozen=True)
 class _Block:
-    """What the assignment for one block rests on.
+    """What the assignment for one block rests on, whatever is under way when it begins.
 
-    `foreign`: events begun elsewhere that may be outstanding at its start, with their scoreboards;
-    short ones are taken to be about to end, long ones to have just begun. `repeats`: it is a loop
+    `over[i]`: events that are over once what instruction i needs is. `repeats`: the block is a loop
     by itself. `later`: cycles from its end to the next need of an event, where there is one.
     """
 
-    instructions: range
-    events: Sequence[Event]
-    by_instruction: dict[int, list[int]]
-    needs: Sequence[int]
-    done_with: Sequence[int]
-    stalls: Sequence[int]
-    foreign: dict[int, int]
-    repeats: bool
-    later: dict[int, int]
+    def __init__(
+        self,
+        instructions: range,
+        events: Sequence[Event],
+        by_instruction: dict[int, list[int]],
+        needs: Sequence[int],
+        over: Sequence[int],
+        done_with: Sequence[int],
+        stalls: Sequence[int],
+        repeats: bool,
+        later: dict[int, int],
+    ) -> None:
+        self.instructions = instructions
+        self._events = events
+        self._done_with = done_with
+        self._repeats = repeats
+        self._later = later
+        self._foreign: dict[int, int] = {}
+        """Events begun elsewhere that may be outstanding at its start, with their scoreboards;
+        short ones are taken to be about to end, long ones to have just begun."""
+        # The instructions that need something, or at which an event begins; the times between.
+        self._steps: list[tuple[int, int, int, int, Sequence[int]]] = []
+        self._first_need: dict[int, int] = {}
+        self._clock: dict[int, int] = {}
+        now = 0
+        for i in instructions:
+            self._clock[i] = now
+            begun = by_instruction.get(i, ())
+            if needs[i] or begun:
+                self._steps.append((i, now, needs[i], over[i], begun))
+                for e in members(needs[i]):
+                    self._first_need.setdefault(e, i)
+            now += max(1, stalls[i])
+        self._length = now
+        self._begun = [e for _, _, _, _, begun in self._steps for e in begun]
 
-    def assigned(self, usable: Sequence[int], tries: int = 0) -> dict[int, int]:
-        """Scoreboards of the events that begin in the block; `tries`: see `assign`."""
-        begun = [self.events[e] for i in self.instructions for e in self.by_instruction.get(i, ())]
-        is_long = [event.cycles >= _LONG_CYCLES for event in begun]
+    def assigned(
+        self, foreign: dict[int, int], usable: Sequence[int], tries: int = 0
+    ) -> dict[int, int]:
+        """Scoreboards of the events that begin in the block; `tries`: see `assign`.
+
+        `foreign`: see there.
+        """
+        self._foreign = foreign
+        if not self._begun:
+            return {}
+        is_long = [self._events[e].cycles >= _LONG_CYCLES for e in self._begun]
         ways = [self._tried(usable, usable, keep=True), self._tried(usable, usable)]
         if sum(is_long) >= 2 and not all(is_long):
             ways += [self._tried(*share) for share in _shares(usable)]
@@ -156,7 +206,7 @@ class _Block:
             culprits = sorted(false, key=lambda e: -false[e])[:_MOST_CULPRITS]
             better = None
             for e in culprits:
-                if e not in boards or self.events[e].pinned:
+                if e not in boards or self._events[e].pinned:
                     continue
                 for k in usable:
                     if k == boards[e]:
@@ -180,71 +230,94 @@ class _Block:
 
         With `keep`, events that had a scoreboard keep it.
         """
-        events, needs = self.events, self.needs
+        events, first_need, later = self._events, self._first_need, self._later
+        clock, end = self._clock, self._length
         boards: dict[int, int] = {}
-        first_need: dict[int, int] = {}
-        for i in reversed(self.instructions):
-            for e in members(needs[i]):
-                first_need[e] = i
-        clock = dict.fromkeys(self.instructions, 0)
-        now = 0
-        for i in self.instructions:
-            clock[i] = now
-            now += max(1, self.stalls[i])
         delay = 0  # waiting so far, on top of the stalls
 
         def use(e: int, here: int) -> int:
             """When it is needed, without what is waited for until then."""
             where = first_need.get(e)
             if where is None or where <= here:
-                return now + self.later.get(e, _AFTER_BLOCK_CYCLES)
+                return end + later.get(e, _AFTER_BLOCK_CYCLES)
             return clock[where]
 
         # By scoreboard: event, when it will be over, when it is needed.
         pending: list[list[tuple[int, float, int]]] = [[] for _ in range(SCOREBOARDS)]
-        for e, k in self.foreign.items():
-            if e in first_need or self._still(e):
-                pending[k].append((e, self._still(e), use(e, -1)))
-        for i in self.instructions:
-            time = clock[i] + delay
-            over = 0
-            for e in members(needs[i]):
-                over |= self.done_with[e] | (1 << e)
+        for e, k in self._foreign.items():
+            still = self._still(e)
+            if e in first_need or still:
+                pending[k].append((e, still, use(e, -1)))
+        for i, now, _, over, begun in self._steps:
+            time = now + delay
             if over:
-                late = max(
-                    (ready for queue in pending for e, ready, _ in queue if (over >> e) & 1),
-                    default=0.0,
-                )
+                late: float = time
+                for k, queue in enumerate(pending):
+                    if not queue:
+                        continue
+                    left = [q for q in queue if not over >> q[0] & 1]
+                    if len(left) == len(queue):
+                        continue
+                    for e, ready, _ in queue:
+                        if ready > late and over >> e & 1:
+                            late = ready
+                    pending[k] = left
                 if late > time:
                     delay += int(late - time)
-                    time = clock[i] + delay
-                pending = [[q for q in queue if not (over >> q[0]) & 1] for queue in pending]
-            for e in self.by_instruction.get(i, ()):
+                    time = now + delay
+            for e in begun:
                 event = events[e]
-                ready = time + event.cycles
+                cycles = event.cycles
+                ready = time + cycles
                 used = use(e, i)
-                mine = max(used + delay, ready)
-                opens = event.cycles >= _LONG_CYCLES and first_need.get(e, -1) <= i
-                costs: list[tuple[float, int, int]] = []
-                for k in for_long if event.cycles >= _LONG_CYCLES else for_short:
-                    cost = 0.0
-                    for _, other_ready, other_use in pending[k]:
-                        if used <= other_use and other_ready > mine:
-                            cost += other_ready - mine
-                        if other_use <= used:
-                            cost += max(0.0, ready - max(other_use + delay, other_ready))
-                    if opens and not pending[k]:
-                        cost += _OPENING_CYCLES
-                    costs.append((cost, int(k != event.scoreboard) + len(pending[k]), k))
-                kept = event.pinned or (keep and event.scoreboard in for_long)
-                board = event.scoreboard if kept else min(costs)[2]
+                allowed = for_long if cycles >= _LONG_CYCLES else for_short
+                if event.pinned or (keep and event.scoreboard in for_long):
+                    board = event.scoreboard
+                else:
+                    opening = 0.0
+                    if cycles >= _LONG_CYCLES and first_need.get(e, -1) <= i:
+                        opening = _OPENING_CYCLES
+                    board = self._cheapest(
+                        allowed, pending, used, ready, delay, opening, event.scoreboard
+                    )
                 boards[e] = board
                 pending[board].append((e, ready, used))
         return boards
 
+    @staticmethod
+    def _cheapest(
+        allowed: Sequence[int],
+        pending: Sequence[Sequence[tuple[int, float, int]]],
+        used: int,
+        ready: int,
+        delay: int,
+        opening: float,
+        original: int,
+    ) -> int:
+        """The scoreboard on which an event costs least; `opening`: what a free one costs."""
+        mine = max(used + delay, ready)
+        best, least = -1, (0.0, 0)
+        for k in allowed:
+            cost = 0.0
+            for _, other_ready, other_use in pending[k]:
+                if used <= other_use and other_ready > mine:
+                    cost += other_ready - mine
+                if other_use <= used:
+                    free_at = other_use + delay
+                    if other_ready > free_at:
+                        free_at = other_ready
+                    if ready > free_at:
+                        cost += ready - free_at
+            if opening and not pending[k]:
+                cost += opening
+            key = cost, (k != original) + len(pending[k])
+            if best < 0 or key < least:
+                best, least = k, key
+        return best
+
     def _still(self, e: int) -> float:
         """Cycles that an event begun elsewhere still takes."""
-        cycles = self.events[e].cycles
+        cycles = self._events[e].cycles
         return float(cycles) if cycles >= _LONG_CYCLES else 0.0
 
     def _cycles(self, boards: dict[int, int], false: dict[int, float] | None = None) -> float:
@@ -253,34 +326,40 @@ class _Block:
         `false` takes the cycles lost to events that were only on the same scoreboard, by these and
         by what was meant.
         """
-        time = 0.0
+        events, done_with = self._events, self._done_with
+        waited = 0.0  # on top of the stalls
         pending = 0
         ready: dict[int, float] = {}
         on_board = [0] * SCOREBOARDS
-        for e, k in self.foreign.items():
+        for e, k in self._foreign.items():
             on_board[k] |= 1 << e
             pending |= 1 << e
             ready[e] = self._still(e)
         for e, k in boards.items():
             on_board[k] |= 1 << e
-        for _ in range(2 if self.repeats else 1):
-            for i in self.instructions:
-                late = self.needs[i] & pending
+        for lap in range(2 if self._repeats else 1):
+            waited += lap * self._length
+            for _, now, needed, _, begun in self._steps:
+                late = needed & pending
                 if late:
                     over = 0
-                    for k in range(SCOREBOARDS):
-                        if late & on_board[k]:
-                            over |= on_board[k] & pending
+                    for held in on_board:
+                        if late & held:
+                            over |= held & pending
+                    time = now + waited
                     if false is not None:
                         self._blame(over, late, ready, time, false)
+                    gone = over
                     for e in members(over):
-                        time = max(time, ready[e])
-                        pending &= ~(self.done_with[e] | (1 << e))
-                for e in self.by_instruction.get(i, ()):
+                        if ready[e] > time:
+                            time = ready[e]
+                        gone |= done_with[e]
+                    pending &= ~gone
+                    waited = time - now
+                for e in begun:
                     pending |= 1 << e
-                    ready[e] = time + self.events[e].cycles
-                time += max(1, self.stalls[i])
-        return time
+                    ready[e] = now + waited + events[e].cycles
+        return self._length + waited
 
     def _blame(
         self, over: int, late: int, ready: dict[int, float], time: float, false: dict[int, float]
