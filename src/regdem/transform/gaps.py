@@ -293,15 +293,24 @@ class GapSearch:
         return result
 
     def _stretches_of(self, value: Value, hot: NDArray[np.bool_]) -> list[_Stretch]:
-        if value.early:
-            return self._found(value, hot)  # its stores depend on what is crowded
-        key = (value.webs[0].index, value.words, value.definition is None, value.folded)
+        """Of an early value they depend on what is crowded, by way of its stores."""
+        key: tuple[object, ...] = (
+            value.webs[0].index, value.words, value.definition is None, value.folded, value.early,
+        )  # fmt: skip
+        busy: dict[int, int] = {}
+        if value.early and value.definition is None:
+            busy = store_positions(self._program, self._live, value.access(), Placement(), hot)
+            key = (*key, *busy.items())
         known = self._stretches.get(key)
         if known is None:
-            known = self._stretches[key] = self._found(value, hot)
+            if not value.early and value.definition is None:
+                access = value.access()
+                busy = store_positions(self._program, self._live, access, Placement(), hot)
+            known = self._stretches[key] = self._found(value, busy)
         return known
 
-    def _found(self, value: Value, hot: NDArray[np.bool_]) -> list[_Stretch]:
+    def _found(self, value: Value, busy: dict[int, int]) -> list[_Stretch]:
+        """`busy`: the instructions that its definitions stay up to, if it is stored."""
         program = self._program
         access = value.access()
         guarded = keeps_old(program, self._live, access)
@@ -309,10 +318,8 @@ class GapSearch:
         for i in (*access.reads, *access.writes):
             if 0 <= i - first < len(idle):
                 idle[i - first] = False
-        if value.definition is None:
-            busy = store_positions(program, self._live, access, Placement(), hot)
-            for i, until in busy.items():
-                idle[max(0, i - first) : max(0, until - first)] = False
+        for i, until in busy.items():
+            idle[max(0, i - first) : max(0, until - first)] = False
         runs = self._runs(first, idle)
         root = list(range(len(runs)))
 
@@ -405,18 +412,26 @@ def out_of_reach(
     reach = np.zeros(len(excess), dtype=np.int32)
     free = np.zeros(len(excess), dtype=np.int32)
     seen = np.zeros(len(excess), dtype=np.bool_)
+    apart: dict[tuple[int, bool], list[NDArray[np.intp]]] = {}
     for alike in groups.values():
         # The gaps of one value never overlap, those of the same value stored early may.
         words = values[alike[-1].value].words
         again = any(not values[gap.value].takes_slot for gap in alike)
+        places = apart.setdefault((words, again), [])
+        if all(gap.value == alike[0].value for gap in alike):
+            places += [gap.places for gap in alike]
+            continue
         for gap in alike:
             new = gap.places[~seen[gap.places]]
             seen[new] = True
-            reach[new] += words
-            if again:
-                free[new] += words
+            places.append(new)
         for gap in alike:
             seen[gap.places] = False
+    for (words, again), places in apart.items():
+        count = np.bincount(np.concatenate(places), minlength=len(excess)) if places else 0
+        reach += np.asarray(words * count, dtype=np.int32)
+        if again:
+            free += np.asarray(words * count, dtype=np.int32)
     return bool((excess > reach).any() or (excess - free > most_slots).any())
 
 
@@ -437,17 +452,20 @@ def choose_gaps(
     started: set[int] = set()
     taken: list[int] = []
     is_taken = [False] * len(gaps)
+    where = [_sliced(gap.places) for gap in gaps]
     slots = 0
 
     def score(k: int) -> float:
         gap = gaps[k]
         words = values[gap.value].words
-        over = excess[gap.places]
-        freed = int(np.minimum(over, words).sum())
+        over = excess[where[k]]
+        freed = int(np.count_nonzero(over))  # np.minimum(over, words).sum(), but faster
         if not freed:
             return 0.0
+        for least in range(1, words):
+            freed += int(np.count_nonzero(over > least))
         cost = gap.load_cost + (0.0 if gap.value in started else gap.store_cost)
-        return freed * (1.0 + int(over.max(initial=0))) / (cost + 0.5)
+        return freed * (1.0 + int(over.max())) / (cost + 0.5)
 
     heap = [(-value, k) for k in range(len(gaps)) if (value := score(k)) > 0]
     heapq.heapify(heap)
@@ -475,8 +493,8 @@ def choose_gaps(
         is_taken[k] = True
         taken.append(k)
         owner[value.webs[0].index] = number
-        current[gap.places] -= value.words
-        excess[gap.places] = np.maximum(current[gap.places] - target, 0)
+        current[where[k]] -= value.words
+        excess[where[k]] = np.maximum(current[where[k]] - target, 0)
         if number not in started:
             started.add(number)
             slots += value.words if value.takes_slot else 0
@@ -484,6 +502,13 @@ def choose_gaps(
                 if not is_taken[other] and (again := score(other)) > 0:
                     heapq.heappush(heap, (-again, other))
     return _kept(values, gaps, taken, current, target)
+
+
+def _sliced(places: NDArray[np.intp]) -> NDArray[np.intp] | slice:
+    """The same instructions as a slice, where they follow each other."""
+    first, last = int(places[0]), int(places[-1])
+    is_run = last - first + 1 == len(places) and bool((places[1:] > places[:-1]).all())
+    return slice(first, last + 1) if is_run else places
 
 
 def _kept(

@@ -127,19 +127,19 @@ class _Table:
         self._shift: dict[int, int] = {}
         self._left: dict[int, int] = {}
         self._weight = [1] * len(webs.groups)
+        self._is_pinned = [
+            any(web.register == STACK_POINTER for web in members) for members in self._members
+        ]
         self.register = [-1] * len(webs.webs)
 
     def rank(self, k: int) -> tuple[bool, int, int]:
         """Who is placed first: the stack pointer, then the most accessed."""
         members = self._members[k]
         return (
-            not self._is_pinned(k),
+            not self._is_pinned[k],
             -sum(len(web.reads) + len(web.writes) for web in members),
             k,
         )
-
-    def _is_pinned(self, k: int) -> bool:
-        return any(web.register == STACK_POINTER for web in self._members[k])
 
     def put(self, k: int, shift: int) -> bool:
         """Places a group if it fits there."""
@@ -178,33 +178,45 @@ class _Table:
     def best_free(self, k: int) -> int | None:
         """Where nothing is in the way: of one's own parity, far from other uses."""
         best: tuple[int, int, int] | None = None
-        members, taken = self._members[k], self._taken
+        taken = self._taken
+        members = [(web.register, web.points) for web in self._members[k]]
         for shift in self._shifts(k):
-            if any(taken[web.register + shift] & web.points for web in members):
-                continue
-            gap = min(_gap(taken[web.register + shift], web.points) for web in members)
-            rank = (shift & 1, -gap, shift)
-            best = rank if best is None else min(best, rank)
+            for register, points in members:
+                if taken[register + shift] & points:
+                    break
+            else:
+                gap = min(_gap(taken[register + shift], points) for register, points in members)
+                rank = (shift & 1, -gap, shift)
+                if best is None or rank < best:
+                    best = rank
         return None if best is None else best[2]
 
     def least_resistance(self, k: int) -> tuple[int | None, list[int]]:
         """The shift whose occupants weigh least, and these."""
-        best: tuple[int, int, list[int]] | None = None
+        best: int | None = None
+        least, occupants = 0, list[int]()
+        held, weights, pinned = self._held, self._weight, self._is_pinned
+        members = [(web.register, web.points) for web in self._members[k]]
+        is_single = len(members) == 1
         for shift in self._shifts(k):
-            others: dict[int, None] = {}
-            for web in self._members[k]:
-                for other, points in self._held[web.register + shift].items():
-                    if points & web.points:
-                        others[other] = None
-            if any(self._is_pinned(other) for other in others):
-                continue
-            weight = sum(self._weight[o] * len(self._members[o]) for o in others)
-            if shift == self._left.get(k):
-                weight += _GRUDGE  # not back to where it was driven from
-            if best is None or weight < best[0]:
-                best = (weight, shift, list(others))
+            others = [
+                other
+                for register, points in members
+                for other, theirs in held[register + shift].items()
+                if theirs & points
+            ]
+            if not is_single:
+                others = list(dict.fromkeys(others))
+            weight = _GRUDGE if shift == self._left.get(k) else 0  # not back to where it came from
+            for other in others:
+                if pinned[other]:
+                    break
+                weight += weights[other] * len(self._members[other])
+            else:
+                if best is None or weight < least:
+                    best, least, occupants = shift, weight, others
         self._weight[k] += 1
-        return (None, []) if best is None else (best[1], best[2])
+        return best, occupants
 
 
 def _gap(taken: int, points: int) -> int:
