@@ -162,6 +162,10 @@ class _Obstacles:
 
 _MIDDLE = 512
 """Where a shift of 0 stands in an array over shifts."""
+_NAME_BITS = 10
+"""Bits of what is smaller than `2 * _MIDDLE`, in the names of ranges."""
+_NOWHERE = 2 * _MIDDLE
+"""Where a group without a place stands: shifts and distances are below 256, so it is in no way."""
 _BUCKET = 7
 """Points, as a power of two, whose ranges are kept in one list."""
 
@@ -181,7 +185,7 @@ class _Neighbours:
         for k, entry in enumerate(tuples):
             for register, points in entry.merged:
                 for first, last in _intervals(points):
-                    name.append(k * 2 * _MIDDLE + _MIDDLE + register)
+                    name.append((k << _NAME_BITS) + _MIDDLE + register)
                     begin.append(first)
                     end.append(last)
         names = np.array(name, dtype=np.int64)
@@ -199,6 +203,10 @@ class _Neighbours:
         count = int(highest.max(initial=0)) + 2
         self._offset: list[int] = np.searchsorted(bucket[order], np.arange(count + 1)).tolist()
 
+    def knows(self, k: int) -> bool:
+        """Whether what is in the way of group k was looked up before."""
+        return k in self._known
+
     def of(self, k: int) -> _Obstacles:
         """What is in the way of group k."""
         found = self._known.get(k)
@@ -211,16 +219,15 @@ class _Neighbours:
             self._overlapping(points) - register
             for register, points in self._tuples[k].merged
             if points
-        ]
-        key = np.concatenate(keys) if keys else np.zeros(0, dtype=np.int64)
+        ] or [np.zeros(0, dtype=np.int64)]
+        key = np.concatenate(keys) if len(keys) != 1 else keys[0]
         key.sort()
         fresh = np.ones(len(key), dtype=np.bool_)
         np.not_equal(key[1:], key[:-1], out=fresh[1:])
-        key = key[fresh & (key // (2 * _MIDDLE) != k)]
-        return _Obstacles(
-            (key // (2 * _MIDDLE)).astype(np.int32),
-            (key % (2 * _MIDDLE) - _MIDDLE).astype(np.int32),
-        )
+        others = key >> _NAME_BITS
+        fresh &= others != k
+        distances = (key[fresh] & (2 * _MIDDLE - 1)) - _MIDDLE
+        return _Obstacles(others[fresh].astype(np.int32), distances.astype(np.int32))
 
     def _overlapping(self, points: int) -> NDArray[np.int64]:
         """The names of the intervals that share points with a range; some of them twice."""
@@ -271,11 +278,16 @@ class _Search:
         self._patience = patience
         self._taken = [0] * limit
         self._shift: list[int | None] = [None] * len(tuples)
-        # The same for numpy; the weight of a group without a place does not count.
-        self._at = np.zeros(len(tuples), dtype=np.int64)
-        self._is_placed = np.zeros(len(tuples), dtype=np.bool_)
+        # The same for numpy; what has no place stands where no shift can be.
+        self._at = np.full(len(tuples), _NOWHERE, dtype=np.int64)
+        self._window = [
+            slice(t.shifts.start + _MIDDLE, t.shifts[-1] + _MIDDLE + 1, t.shifts.step)
+            if t.shifts
+            else slice(0)
+            for t in tuples
+        ]
         self._weight = np.array([_NEVER if t.pinned else 1 for t in tuples], dtype=np.float64)
-        self._blocked = np.zeros(2 * _MIDDLE, dtype=np.bool_)
+        self._blocked = np.zeros(_NOWHERE + _MIDDLE, dtype=np.bool_)
         self._tabu: dict[int, dict[int, int]] = {}
         self._steps = 0
         self.placed = 0
@@ -287,20 +299,14 @@ class _Search:
         rank = len(queue)
         ejections, since, fewest = 0, 0, rank
         patience, most = self._patience, 4 * self._patience
-        neighbours, is_placed, at = self._neighbours.of, self._is_placed, self._at
         while queue:
             _, k = heapq.heappop(queue)
             self._steps += 1
-            obstacles = neighbours(k)
-            others = obstacles.others
-            placed = is_placed[others]
-            reached = at[others]
-            reached += obstacles.distances
-            shift = self._free_shift(k, reached[placed])
+            shift = self._free_shift(k)
             if shift is None:
                 if ejections >= most or since >= patience:
                     return (k, *(k for _, k in sorted(queue)))
-                shift, ejected = self._make_way(k, others, reached, placed)
+                shift, ejected = self._make_way(k)
                 if shift is None:
                     return (k, *(k for _, k in sorted(queue)))
                 for other in ejected:
@@ -327,7 +333,7 @@ class _Search:
         for r, p in self._tuples[k].merged:
             self._taken[r + shift] |= p
         self._shift[k] = shift
-        self._at[k], self._is_placed[k] = shift, True
+        self._at[k] = shift + _MIDDLE
         self.placed += 1
 
     def _take(self, k: int) -> None:
@@ -335,29 +341,51 @@ class _Search:
         assert shift is not None
         for r, p in self._tuples[k].merged:
             self._taken[r + shift] ^= p
-        self._shift[k], self._is_placed[k] = None, False
+        self._shift[k], self._at[k] = None, _NOWHERE
         self._weight[k] += 1
         until = self._steps + _TABU + (7 * self._steps + k) % _TABU
         self._tabu.setdefault(k, {})[shift] = until
         self.placed -= 1
 
-    def _free_shift(self, k: int, reached: NDArray[np.int64]) -> int | None:
-        """A shift at which nothing is in the way; `reached` are those at which something is."""
-        shifts = self._tuples[k].shifts
+    def _free_shift(self, k: int) -> int | None:
+        """A shift at which nothing is in the way."""
+        entry, taken = self._tuples[k], self._taken
+        shifts = entry.shifts
         if not shifts:
             return None
-        blocked = self._blocked
-        blocked[:] = False
-        blocked[reached + _MIDDLE] = True
-        at = blocked[shifts.start + _MIDDLE : shifts[-1] + _MIDDLE + 1 : shifts.step]
-        free: list[int] = (~at).nonzero()[0].tolist()
-        if not free:
-            return None
         if self._fit == _Fit.FIRST:
-            return 0 if 0 in shifts and not blocked[_MIDDLE] else shifts[free[0]]
-        start, step = shifts.start, shifts.step
-        places = [start + step * place for place in free]
+            if 0 in shifts and not any(taken[r] & p for r, p in entry.merged):
+                return 0
+            return next(iter(self._free(k, first=True)), None)
+        places = self._free(k)
+        if not places:
+            return None
         return self._farthest(k, places) if self._fit == _Fit.FARTHEST else self._tightest(k, places)
+
+    def _free(self, k: int, *, first: bool = False) -> Sequence[int]:
+        """The shifts at which nothing is in the way, ascending; only the `first` of them."""
+        shifts, taken = self._tuples[k].shifts, self._taken
+        if self._neighbours.knows(k):
+            obstacles = self._neighbours.of(k)
+            reached = self._at[obstacles.others]
+            reached += obstacles.distances
+            blocked = self._blocked
+            blocked[:] = False
+            blocked[reached] = True
+            at = blocked[self._window[k]]
+            lowest = int(at.argmin())
+            if at[lowest]:
+                return ()
+            if first:
+                return (shifts[lowest],)
+            start, step = shifts.start, shifts.step
+            free: list[int] = (~at).nonzero()[0].tolist()
+            return [start + step * place for place in free]
+        # To look up what is in the way takes longer than to try them all once.
+        places: Sequence[int] = shifts
+        for r, points in self._tuples[k].merged:
+            places = [shift for shift in places if not taken[shift + r] & points]
+        return places[:1] if first else places
 
     def _farthest(self, k: int, places: Sequence[int]) -> int:
         """The place where other uses of the registers lie farthest away, up to `_FAR` points; the
@@ -411,28 +439,26 @@ class _Search:
                 best, least = shift, waste
         return best
 
-    def _make_way(
-        self,
-        k: int,
-        others: NDArray[np.int32],
-        reached: NDArray[np.int64],
-        placed: NDArray[np.bool_],
-    ) -> tuple[int | None, list[int]]:
+    def _make_way(self, k: int) -> tuple[int | None, list[int]]:
         """The shift whose occupants weigh least, and these; no shift if all are barred."""
-        weigh = np.bincount(reached + _MIDDLE, self._weight[others] * placed, minlength=2 * _MIDDLE)
+        obstacles = self._neighbours.of(k)
+        others = obstacles.others
+        reached = self._at[others]
+        reached += obstacles.distances
+        weigh = np.bincount(reached, self._weight[others], minlength=2 * _MIDDLE)
         for shift, until in self._tabu.get(k, {}).items():
             if until > self._steps:
                 weigh[shift + _MIDDLE] = _NEVER
         shifts = self._tuples[k].shifts
         if not shifts:
             return None, []
-        at = weigh[shifts.start + _MIDDLE : shifts[-1] + _MIDDLE + 1 : shifts.step]
+        at = weigh[self._window[k]]
         least = int(at.argmin())
         if at[least] >= _NEVER:
             return None, []
         self._weight[k] += 1
         best = shifts[least]
-        ejected: list[int] = others[placed & (reached == best)].tolist()
+        ejected: list[int] = others[reached == best + _MIDDLE].tolist()
         return best, ejected
 
 
