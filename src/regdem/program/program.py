@@ -78,7 +78,7 @@ class Program:
         return np.array([block.start for block in self.blocks], dtype=np.int64)
 
     @cached_property
-    def memo(self) -> dict[str, Any]:
+    def memo(self) -> dict[Any, Any]:
         """What analyses of the program keep for each other, by their names."""
         return {}
 

@@ -360,7 +360,9 @@ class _Search:
         places = self._free(k)
         if not places:
             return None
-        return self._farthest(k, places) if self._fit == _Fit.FARTHEST else self._tightest(k, places)
+        return (
+            self._farthest(k, places) if self._fit == _Fit.FARTHEST else self._tightest(k, places)
+        )
 
     def _free(self, k: int, *, first: bool = False) -> Sequence[int]:
         """The shifts at which nothing is in the way, ascending; only the `first` of them."""

@@ -188,9 +188,7 @@ class _Repair:
         self._make_events()
         self.done: list[int] = [self._done_with(e.index) for e in self.events]
         self._look_up()
-        self.covered_needs = (
-            self._original_needs() if moved is None else self._carried_needs(moved)
-        )
+        self.covered_needs = self._original_needs() if moved is None else self._carried_needs(moved)
         self.needs = [self._true_needs(i, m) for i, m in enumerate(self.covered_needs)]
 
     # -- events -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ register between the last read of the old and the write of the new.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from regdem.analysis.bits import members
@@ -255,6 +255,16 @@ def peak_of(values: Values, multi_pass: Sequence[bool], order: Sequence[int]) ->
 
 
 @dataclass(frozen=True)
+class Unhindered:
+    """An order that no limit of registers changes, if it is at least `peak` and, for the soft one,
+    above `now`."""
+
+    order: list[int]
+    peak: int
+    now: int
+
+
+@dataclass(frozen=True)
 class Task:
     """One segment to be ordered.
 
@@ -271,6 +281,8 @@ class Task:
     pipes: list[tuple[str, int]]
     free: dict[str, int]
     now: int
+    known: dict[bool, Unhindered] = field(default_factory=lambda: dict[bool, "Unhindered"]())
+    """What `ordered` gives without a limit, steady and not, once it was found."""
 
     def paths(self) -> list[int]:
         """The longest path of latencies from each place to the segment's end."""
@@ -289,6 +301,9 @@ def ordered(
 
     Above `soft_limit` the original order leads. `steady`: it leads always, waits are filled.
     """
+    known = task.known.get(steady)
+    if known is not None and known.peak <= limit and (steady or known.now < soft_limit):
+        return list(known.order)
     graph = task.graph
     n = len(task.ready)
     missing = [len(places) for places in graph.before]
@@ -298,11 +313,15 @@ def ordered(
     open_places = [k for k in range(n) if not missing[k]]
     now = task.now
     order: list[int] = []
+    most_now = most_peak = 0
     while open_places:
+        most_now = max(most_now, pressure.now)
         crowded = steady or pressure.now >= soft_limit
         best, best_rank = -1, (_ANY, _ANY, _ANY, _ANY)
         for k in open_places:
             peak, change = pressure.effect(k)
+            if peak > most_peak:
+                most_peak = peak
             pipe = task.pipes[k][0]
             wait = max(0, when[k] - now, free.get(pipe, 0) - now)
             if peak > limit:
@@ -327,6 +346,8 @@ def ordered(
             missing[s] -= 1
             if not missing[s]:
                 open_places.append(s)
+    if most_peak <= limit and (steady or most_now < soft_limit):
+        task.known[steady] = Unhindered(list(order), most_peak, most_now)
     return order
 
 

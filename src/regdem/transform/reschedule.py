@@ -22,10 +22,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from regdem.analysis.liveness import liveness
-from regdem.analysis.webs import Webs, webs
+from regdem.analysis.webs import Webs
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
 from regdem.errors import UnsupportedError, UsageError
@@ -33,30 +31,21 @@ from regdem.isa.control import get_control, set_control
 from regdem.isa.decode import decode
 from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.isa.encode import Word
-from regdem.program.edit import return_addresses
-from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.colour import Colouring
 from regdem.transform.demoted import RESERVED_REGISTERS, Rewrite, program_of
+from regdem.transform.ground import Ground, Piece, ground_of
 from regdem.transform.hazards import Moved, repair
 from regdem.transform.listing import (
-    Graph,
-    Task,
-    Values,
-    dependences,
-    hoisted,
     ordered,
     peak_of,
     shallow,
-    values_of,
 )
 from regdem.transform.pace import block_cycles
-from regdem.transform.predicates import spread
 from regdem.transform.recolour import keep_numbers, moved_webs
 from regdem.transform.rename import rename
 from regdem.transform.restall import restall, reuse_flags
-from regdem.transform.segments import Segment, segments
-from regdem.transform.timeline import Timeline
+from regdem.transform.segments import Segment
 
 _LARGEST = 700
 """Instructions of a segment beyond which only the cheap ways are tried."""
@@ -123,21 +112,17 @@ def reschedule(kernel: Kernel, options: RescheduleOptions) -> Rescheduling:
 def plan_of(kernel: Kernel, options: RescheduleOptions, kind: type[Plan] | None = None) -> Plan:
     """What may be ordered anew in `kernel`; `kind`: a `Plan` that chooses orders another way."""
     _refuse(kernel)
-    program = program_of(kernel)
-    live = liveness(program, follow_guards=True)
-    program = spread(program, live, segments(program, keep=return_addresses(program)))
-    found = webs(program, live)
     slots = {
         a.offset // INSTRUCTION_BYTES for a in kernel.annotations if a.kind == SPILL_ANNOTATION
     }
-    return (kind or Plan)(Timeline(program, found), found, options, slots)
+    return (kind or Plan)(ground_of(program_of(kernel), slots), options)
 
 
 def rescheduled(kernel: Kernel, plan: Plan) -> Rescheduling:
     """`kernel` in the order that `plan` chooses; raises as `reschedule` does."""
     program, found, options = plan.timeline.program, plan.webs, plan.options
     limit = options.registers - RESERVED_REGISTERS
-    before = block_cycles(program, plan.timeline.late_cycles)
+    before = plan.ground.written
     for _ in range(_ROUNDS):
         chosen = plan.chosen(limit)
         if not chosen and plan.options.mode == "peak":
@@ -195,17 +180,6 @@ def _refuse(kernel: Kernel) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A segment with what is needed to order it."""
-
-    segment: Segment
-    graph: Graph
-    values: Values
-    multi_pass: list[bool]
-    peak: int
-
-
 Chosen = dict[Segment, list[int]]
 """The new order of each segment that gets one, as places of its old one."""
 
@@ -213,32 +187,15 @@ Chosen = dict[Segment, list[int]]
 class Plan:
     """What is to be ordered anew, for one kernel, and what has turned out not to do."""
 
-    def __init__(
-        self, timeline: Timeline, found: Webs, options: RescheduleOptions, slots: Collection[int]
-    ) -> None:
-        self.timeline = timeline
-        self.webs = found
+    def __init__(self, ground: Ground, options: RescheduleOptions) -> None:
+        self.ground = ground
+        self.timeline = ground.timeline
+        self.webs = ground.webs
         self.options = options
-        program = timeline.program
-        self.depth = loop_depth(program)
-        self._cost = [timeline.cost(b.index, range(b.start, b.end)) for b in program.blocks]
-        self._at = _live_counts(found, len(program))
-        self.pieces: dict[int, list[Piece]] = {}
+        self.depth = ground.depth
+        self.pieces = ground.pieces
         self._less: dict[Segment, int] = {}
         self._known: dict[tuple[int, int], Chosen] = {}
-        counted = _counted(program)
-        for segment in segments(program, keep=return_addresses(program)):
-            if not _touches(program, segment, counted):
-                self.pieces.setdefault(segment.block, []).append(self._piece(segment, slots))
-
-    def _piece(self, segment: Segment, slots: Collection[int]) -> Piece:
-        timeline = self.timeline
-        values = values_of(timeline, self.webs, segment, int(self._at[2 * segment.start]))
-        multi_pass = timeline.multi_pass[segment.start : segment.end]
-        return Piece(
-            segment, dependences(timeline, segment, slots), values, multi_pass,
-            peak_of(values, multi_pass, range(segment.end - segment.start)),
-        )  # fmt: skip
 
     def chosen(self, limit: int) -> Chosen:
         """The segments to be ordered anew within `limit` live values, with their orders."""
@@ -292,7 +249,7 @@ class Plan:
     def _of_block(self, b: int, limit: int) -> Chosen:
         block = self.timeline.program.blocks[b]
         order = list(range(block.start, block.end))
-        cost = self._cost[b]
+        cost = self.ground.costs[b]
         result: Chosen = {}
         for piece in self.pieces[b]:
             less = self._less.get(piece.segment, 0)
@@ -317,7 +274,8 @@ class Plan:
         b = piece.segment.block
         options = self.options
         needed = min(
-            max(options.least_cycles, options.least_gain * self._cost[b]), options.enough_cycles
+            max(options.least_cycles, options.least_gain * self.ground.costs[b]),
+            options.enough_cycles,
         )
         if cost - self._floor(order) < needed:
             return None
@@ -326,7 +284,7 @@ class Plan:
             new = self._put(start, order, piece, places)
             if self.timeline.clock(b, late=False).ready(new[0]) > 0:
                 continue  # nothing in the block could hold it back
-            there = self.timeline.cost(b, new)
+            there = self.ground.cost(b, new)
             if there < (cost if best is None else best[2]):
                 best = (places, new, there)
         return None if best is None or cost - best[2] < needed else best
@@ -342,7 +300,7 @@ class Plan:
         for places in self._shallow_tries(piece, order[: piece.segment.start - start], limit):
             peak = max(limit, peak_of(piece.values, piece.multi_pass, places))
             new = self._put(start, order, piece, places)
-            there = self.timeline.cost(piece.segment.block, new)
+            there = self.ground.cost(piece.segment.block, new)
             if peak < least or (best is not None and peak == least and there < best[2]):
                 best, least = (places, new, there), peak
         return best
@@ -355,37 +313,9 @@ class Plan:
             busy[pipe] = busy.get(pipe, 0) + cycles
         return max(len(order), *busy.values()) if order else 0
 
-    def _task(self, piece: Piece, prefix: Sequence[int]) -> Task:
-        timeline, segment = self.timeline, piece.segment
-        clock = timeline.clock(segment.block, late=True)
-        for i in prefix:
-            clock.issue(i)
-        inside = range(segment.start, segment.end)
-        return Task(
-            piece.graph, piece.values, piece.multi_pass,
-            [clock.ready(i) for i in inside],
-            [self._tail(segment, i) for i in inside],
-            [timeline.pipe[i] for i in inside],
-            clock.free(), clock.now,
-        )  # fmt: skip
-
-    def _tail(self, segment: Segment, i: int) -> int:
-        """Cycles that must follow instruction i for the next reader of its late results."""
-        timeline = self.timeline
-        if not timeline.variable[i]:
-            return 0
-        block = timeline.program.blocks[segment.block]
-        rest = timeline.length[segment.block] - (
-            timeline.since[segment.end] if segment.end < block.end else
-            timeline.length[segment.block]
-        )  # fmt: skip
-        uses = timeline.next_use[segment.block]
-        away = [rest + uses[key] for key in timeline.writes[i] if key in uses]
-        return max(0, timeline.late_cycles[i] - min(away)) if away else 0
-
     def _tries(self, piece: Piece, prefix: Sequence[int], limit: int) -> Iterable[list[int]]:
-        task = self._task(piece, prefix)
-        paths = task.paths()
+        start = self.ground.start(piece, prefix)
+        task, paths = start.task, start.paths
         limit = max(limit, piece.peak)
         seen: set[int] = set()
         large = len(task.ready) > _LARGEST
@@ -403,17 +333,17 @@ class Plan:
         for reach in _REACHES:
             if reach > 2 * len(task.ready):
                 break
-            places = hoisted(task, reach)
-            if peak_of(piece.values, piece.multi_pass, places) > limit:
+            places, peak = start.hoisted(reach)
+            if peak > limit:
                 break
             yield places
 
     def _shallow_tries(
         self, piece: Piece, prefix: Sequence[int], limit: int
     ) -> Iterable[list[int]]:
-        task = self._task(piece, prefix)
+        start = self.ground.start(piece, prefix)
+        task, paths = start.task, start.paths
         yield shallow(task)
-        paths = task.paths()
         for most in range(limit, piece.peak):
             places = ordered(task, paths, most, most - 2)
             if places is not None:
@@ -421,49 +351,17 @@ class Plan:
                 return
 
 
-def _live_counts(found: Webs, instructions: int) -> NDArray[np.int32]:
-    """(2 n + 2,) webs that hold a register at each point."""
-    n = 2 * instructions + 2
-    total = np.zeros(n, dtype=np.int32)
-    for web in found.webs:
-        if not web.points:
-            continue
-        data = np.frombuffer(web.points.to_bytes((n + 7) // 8, "little"), dtype=np.uint8)
-        total += np.unpackbits(data, bitorder="little")[:n]
-    return total
-
-
-def _counted(program: Program) -> int:
-    """Scoreboards that a DEPBAR counts down on."""
-    code = program.code
-    forms = code.table.forms
-    return sum(
-        {
-            1 << ((int(code.words[i, 0]) >> 44) & 7)
-            for i, f in enumerate(code.form_indices)
-            if forms[f].name == "DEPBAR"
-        }
-    )
-
-
-def _touches(program: Program, segment: Segment, boards: int) -> bool:
-    """Whether a segment sets or waits for one of the scoreboards."""
-    if not boards:
-        return False
-    code = program.code
-    inside = slice(segment.start, segment.end)
-    return any(
-        wait & boards or (1 << write) & boards or (1 << read) & boards
-        for wait, write, read in zip(
-            code.wait_mask[inside].tolist(),
-            code.write_scoreboard[inside].tolist(),
-            code.read_scoreboard[inside].tolist(),
-            strict=True,
-        )
-    )
-
-
 def _best_words(plan: Plan, chosen: Chosen, colouring: Colouring) -> tuple[list[Word], list[int]]:
+    """The words, and the cycles of each block; the same orders and registers are written once."""
+    orders = tuple((segment, tuple(places)) for segment, places in chosen.items())
+    key = orders, colouring.register
+    known = plan.ground.words.get(key)
+    if known is None:
+        known = plan.ground.words[key] = _written(plan, chosen, colouring)
+    return known
+
+
+def _written(plan: Plan, chosen: Chosen, colouring: Colouring) -> tuple[list[Word], list[int]]:
     """The words, and the cycles of each block.
 
     Where nothing moves, ptxas's scoreboards may do better or worse than new ones: a block keeps
