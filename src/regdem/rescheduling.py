@@ -101,8 +101,10 @@ def reschedule_kernel(
 
         return run
 
-    new, rewrite, verdict = prove_first(cubin, kernel, request, [way(0.03)])
-    _refuse_no_gain(kernel, new.kernel(kernel.name), request)
+    def wanted(after: Kernel) -> None:
+        _refuse_no_gain(kernel, after, request)
+
+    new, rewrite, verdict = prove_first(cubin, kernel, request, [way(0.03)], wanted)
     done = described(kernel, request, rewrite, verdict)
     order = next(each for each in made if each is rewrite)
     return new, KernelRescheduling(
@@ -135,8 +137,10 @@ def scheduled(
             reordered_blocks=len(order.reordered),
         )
 
-    new, rewrite, verdict = prove_first(cubin, kernel, request, [both])
-    _refuse_no_gain(middle, new.kernel(kernel.name), request)
+    def wanted(after: Kernel) -> None:
+        _refuse_no_gain(middle, after, request)
+
+    new, rewrite, verdict = prove_first(cubin, kernel, request, [both], wanted)
     told = described(kernel, request, rewrite, verdict)
     after, verdict = told.after, told.verdict
     if isinstance(done, KernelPromotion):

@@ -333,12 +333,17 @@ def _demand_bound(written: Kernel, threads: int) -> None:
 
 
 def prove_first(
-    cubin: Cubin, kernel: Kernel, request: Request, ways: Iterable[Callable[[], Rewrite]]
+    cubin: Cubin,
+    kernel: Kernel,
+    request: Request,
+    ways: Iterable[Callable[[], Rewrite]],
+    wanted: Callable[[Kernel], None] | None = None,
 ) -> tuple[Cubin, Rewrite, Verdict]:
     """The first of several rewrites that is proved, with the cubin that holds it.
 
-    The proof is of the bytes: the cubin is written, parsed again and checked. Raises the first
-    way's own error if no way makes a rewrite, `ProofError` if none is proved.
+    The proof is of the bytes: the cubin is written, parsed again and checked. `wanted` is asked
+    before that; what it raises ends the search. Raises the first way's own error if no way makes a
+    rewrite, `ProofError` if none is proved.
     """
     refused: RegdemError | None = None
     unproved: Verdict | None = None
@@ -349,15 +354,13 @@ def prove_first(
             refused = refused or error
             continue
         new = Cubin.parse(cubin.with_kernel(kernel.name, rewrite.edit).to_bytes(), cubin.name)
-        verdict = check_pair(
-            kernel,
-            new.kernel(kernel.name),
-            kernel.arch,
-            threads=request.threads.threads,
-        )
+        written = new.kernel(kernel.name)
+        if wanted is not None:
+            wanted(written)
+        verdict = check_pair(kernel, written, kernel.arch, threads=request.threads.threads)
         if not verdict.findings:
             if rewrite.shared_bytes > kernel.static_shared_bytes:
-                _demand_bound(new.kernel(kernel.name), request.threads.threads)
+                _demand_bound(written, request.threads.threads)
             return new, rewrite, verdict
         unproved = unproved or verdict
     if unproved is None:

@@ -67,7 +67,18 @@ class Liveness:
 
 
 def liveness(program: Program, *, follow_guards: bool = False) -> Liveness:
-    """Computes live registers over the whole section (`follow_guards`: see the module's text)."""
+    """Live registers over the whole section (`follow_guards`: see the module's text).
+
+    Computed once a program, and kept with it.
+    """
+    key = "liveness", follow_guards
+    known: Liveness | None = program.memo.get(key)
+    if known is None:
+        known = program.memo[key] = _liveness(program, follow_guards=follow_guards)
+    return known
+
+
+def _liveness(program: Program, *, follow_guards: bool) -> Liveness:
     code = program.code
     uses = use_masks(code)
     defs = def_masks(code)

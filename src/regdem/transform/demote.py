@@ -18,9 +18,10 @@ Nothing here is trusted: `check/` proves the result from the bytes before anythi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,7 @@ from regdem.transform.uniform import (
     uniform_webs,
 )
 
+Kept = TypeVar("Kept")
 _LONGEST_TWICE = 3000
 """Instructions up to which a choice is made without uniform registers and with folding, too."""
 _LONGEST_THRICE = 1500
@@ -135,7 +137,7 @@ def demote(kernel: Kernel, options: DemoteOptions) -> Rewrite:
     if renumbered is not None:
         return renumbered
     if options.order == "live-range":
-        return _cheaper(kernel, program, live, limit, options)
+        return _cheaper(_Origin(kernel, program, live), limit, options)
     if options.order == NO_ORDER:
         raise UnsupportedError(
             f"{options.registers} registers can't be reached by renumbering",
@@ -218,60 +220,121 @@ def _free_registers(live: Liveness) -> list[int]:
     return free
 
 
-def _cheaper(
-    kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
-) -> Rewrite:
+class _Origin:
+    """What is known of a kernel to be demoted, whatever is tried.
+
+    `search`, its live ranges and what may be folded are kept with the program, for other targets.
+    """
+
+    def __init__(self, kernel: Kernel, program: Program, live: Liveness) -> None:
+        self.kernel = kernel
+        self.program = program
+        self.live = live
+        self.instructions = len(program)
+
+    @property
+    def found(self) -> Webs:
+        """The live ranges."""
+        return self._kept("webs", lambda: webs(self.program, self.live))
+
+    @property
+    def pressure(self) -> NDArray[np.int32]:
+        """(n,) registers that must be distinct at each instruction."""
+        return self._kept("pressure", lambda: allocation_pressure(self.program, self.live))
+
+    @property
+    def search(self) -> GapSearch:
+        """Where values may leave their registers."""
+        return self._kept("gaps", lambda: GapSearch(self.program, self.live))
+
+    def shared(self, options: DemoteOptions) -> frozenset[int]:
+        """The webs that may go to uniform registers: no more than there are, the least read
+        first."""
+        if not options.uniform:
+            return frozenset()
+        return self._kept("shared", self._shared)
+
+    def _shared(self) -> frozenset[int]:
+        found = self.found
+        room = paired_registers(free_uniform_registers(self.program))
+        webs_of = uniform_webs(self.program, found)
+        least = sorted(webs_of, key=lambda w: (len(found.webs[w].reads), w))
+        return frozenset(least[:room])
+
+    def folds(self, options: DemoteOptions) -> Folds:
+        """Operands that may be named otherwise."""
+        if not options.fold:
+            return Folds()
+        shared, banks = self.shared(options), options.banks
+        return self._kept(
+            ("folds", shared, banks),
+            lambda: folds_of(self.program, self.found, shared, banks=banks),
+        )
+
+    def recomputable(self, options: DemoteOptions) -> dict[int, int]:
+        """The instruction to repeat for each web that can be computed again."""
+        return self._kept("recomputable", self._recomputable) if options.rematerialise else {}
+
+    def _recomputable(self) -> dict[int, int]:
+        ways = recomputable_from_inputs(self.program, self.live, self.found)
+        return ways | recomputable(self.program, self.found, pairs=True)
+
+    def _kept(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
+        known: Kept | None = self.program.memo.get(("demote", name))
+        if known is None:
+            known = self.program.memo["demote", name] = make()
+        return known
+
+
+def _cheaper(origin: _Origin, limit: int, options: DemoteOptions) -> Rewrite:
     """The one of several rewrites that is estimated to run fastest, with and without folding."""
-    found = webs(program, live)
-    may_fold = bool(_foldable(program, found, _shared(program, found, options), options))
+    may_fold = bool(origin.folds(options))
     try:
-        best, way = _cheapest(kernel, program, live, limit, replace(options, fold=False))
+        best, way = _cheapest(origin, limit, replace(options, fold=False))
     except UnsupportedError:
         if not may_fold:
             raise
-        return _cheapest(kernel, program, live, limit, options)[0]
-    if not may_fold or len(program) > _LONGEST_TWICE:
+        return _cheapest(origin, limit, options)[0]
+    if not may_fold or origin.instructions > _LONGEST_TWICE:
         return best
     costs = [way.exposed_cost]
-    if len(program) <= _LONGEST_THRICE:
+    if origin.instructions <= _LONGEST_THRICE:
         costs.append(0.0 if way.exposed_cost else options.exposed_cost)
     for cost in costs:
         with suppress(UnsupportedError):
             way = replace(options, exposed_cost=cost)
-            folded = _by_live_range(kernel, program, live, limit, way)
+            folded = _by_live_range(origin, limit, way)
             most = best.cycles * (_CLEARLY if folded.slots > best.slots else 1.0)
             if folded.folded and folded.cycles <= most:
                 best = folded
     return best
 
 
-def _cheapest(
-    kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
-) -> tuple[Rewrite, DemoteOptions]:
+def _cheapest(origin: _Origin, limit: int, options: DemoteOptions) -> tuple[Rewrite, DemoteOptions]:
     """The fastest by estimate of some ways, and the way.
 
     Choice and colouring are greedy, so that neither more ways nor better costs lead to a better
     result in every case: with and without uniform registers, with and without a cost of latency.
     """
     try:
-        done = [_by_live_range(kernel, program, live, limit, options)]
+        done = [_by_live_range(origin, limit, options)]
     except _HopelessError:
         raise
     except UnsupportedError:
         plain = replace(options, uniform=False, exposed_cost=0.0)
-        return _by_live_range(kernel, program, live, limit, plain), plain
+        return _by_live_range(origin, limit, plain), plain
     ways = [options]
-    if len(program) <= _LONGEST_THRICE:
+    if origin.instructions <= _LONGEST_THRICE:
         way = replace(options, exposed_cost=0.0)
         with suppress(UnsupportedError):
-            done.append(_by_live_range(kernel, program, live, limit, way))
+            done.append(_by_live_range(origin, limit, way))
             ways.append(way)
     best = min(done, key=lambda rewrite: rewrite.cycles)
     way = ways[done.index(best)]
-    if best.uniform and len(program) <= _LONGEST_TWICE:
+    if best.uniform and origin.instructions <= _LONGEST_TWICE:
         plain = replace(way, uniform=False)
         with suppress(UnsupportedError):
-            other = _by_live_range(kernel, program, live, limit, plain)
+            other = _by_live_range(origin, limit, plain)
             if _better(best, other) is other:
                 return other, plain
     return best, way
@@ -284,22 +347,15 @@ def _better(first: Rewrite, second: Rewrite) -> Rewrite:
     return second if second_weight * second.cycles < first_weight * first.cycles else first
 
 
-def _by_live_range(
-    kernel: Kernel, program: Program, live: Liveness, limit: int, options: DemoteOptions
-) -> Rewrite:
-    found = webs(program, live)
-    ways: dict[int, int] = {}
-    if options.rematerialise:
-        ways = recomputable_from_inputs(program, live, found)
-        ways |= recomputable(program, found, pairs=True)
-    shared = _shared(program, found, options)
-    folds = _foldable(program, found, shared, options)
+def _by_live_range(origin: _Origin, limit: int, options: DemoteOptions) -> Rewrite:
+    kernel, program, live, found = origin.kernel, origin.program, origin.live, origin.found
+    shared, folds = origin.shared(options), origin.folds(options)
     ways = {
         web: i
-        for web, i in ways.items()
+        for web, i in origin.recomputable(options).items()
         if web not in shared or not (is_late(program, i) or folds.are_most_of(found.webs[web]))
     }
-    pressure = allocation_pressure(program, live)
+    pressure = origin.pressure
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
     further = options.local_slots if may_grow_frame(program) else 0
@@ -315,7 +371,7 @@ def _by_live_range(
             hint=f"the kernel needs {int(pressure.max(initial=0))} live values at its peak",
             kernel=kernel.name,
         )
-    search = GapSearch(program, live)
+    search = origin.search
     for values in _value_sets(program, found, ways, shared, folds):
         shortage = Shortage(len(program), limit)
         for _ in range(_ROUNDS):
@@ -378,21 +434,8 @@ def _by_live_range(
     )
 
 
-def _shared(program: Program, found: Webs, options: DemoteOptions) -> set[int]:
-    """The webs that may go to uniform registers: no more than there are, the least read first."""
-    if not options.uniform:
-        return set()
-    room = paired_registers(free_uniform_registers(program))
-    webs_of = uniform_webs(program, found)
-    return set(sorted(webs_of, key=lambda w: (len(found.webs[w].reads), w))[:room])
-
-
-def _foldable(program: Program, found: Webs, shared: set[int], options: DemoteOptions) -> Folds:
-    return folds_of(program, found, shared, banks=options.banks) if options.fold else Folds()
-
-
 def _value_sets(
-    program: Program, found: Webs, ways: dict[int, int], shared: set[int], folds: Folds
+    program: Program, found: Webs, ways: dict[int, int], shared: Collection[int], folds: Folds
 ) -> Iterator[list[Value]]:
     """What may leave, best first: 64-bit values as one, halves alone, with loads under way."""
     for early in (False, True):

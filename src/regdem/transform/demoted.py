@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import Kernel
@@ -102,11 +103,21 @@ class Spilled:
 
 
 def program_of(kernel: Kernel) -> Program:
-    """The control-flow graph of a kernel's section. Raises `UnsupportedError` (named)."""
-    code = decode(kernel.code, kernel.arch)
-    return build(
-        kernel.name,
-        code,
-        [(f.name, f.offset, f.size) for f in kernel.functions],
-        {table.offset: table.targets for table in kernel.branch_tables},
-    )
+    """The control-flow graph of a kernel's section. Raises `UnsupportedError` (named).
+
+    The same code is read once: the last few programs are kept, with what is kept with them.
+    """
+    functions = tuple((f.name, f.offset, f.size) for f in kernel.functions)
+    tables = tuple((table.offset, tuple(table.targets)) for table in kernel.branch_tables)
+    return _program_of(kernel.name, kernel.arch, kernel.code, functions, tables)
+
+
+@lru_cache(maxsize=4)
+def _program_of(
+    name: str,
+    arch: str,
+    code: bytes,
+    functions: tuple[tuple[str, int, int], ...],
+    tables: tuple[tuple[int, tuple[int, ...]], ...],
+) -> Program:
+    return build(name, decode(code, arch), list(functions), dict(tables))
