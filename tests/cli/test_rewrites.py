@@ -170,3 +170,30 @@ def test_check_names_both_architectures(
     message = error(capsys, "check", str(old), str(example_path))["message"]
     assert "sm_90" in message
     assert "sm_80" in message
+
+
+def test_an_architecture_that_is_not_read_is_told_before_spills(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ampere = TESTS / "binary" / "data" / "cuda12_sm_80.cubin"
+    assert not Cubin.parse(ampere.read_bytes()).kernel("_Z6sharedPfi").local_bytes
+    call = ["promote", str(ampere), "-o", str(tmp_path / "out.cubin"), "--threads", "128"]
+    told = error(capsys, *call, "--kernel", "_Z6sharedPfi")
+    assert told["code"] == "unsupported_architecture"
+    assert "sm_80 code can't be read yet" in told["message"]
+
+
+def test_slots_in_local_memory_are_named(
+    example_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.cubin"
+    call = ["demote", str(example_path), "-o", str(out), "--threads", "256"]
+    less = ["--registers", "28", "--dynamic-shared-bytes", "40000", "--local-slots", "64"]
+    assert run([*call, *less]) == 0
+    grown = [kernel.local_bytes for kernel in Cubin.parse(out.read_bytes()).kernels]
+    assert any(grown)
+    text = capsys.readouterr().out
+    for count in filter(None, grown):
+        assert f"in local memory        {count:>7} bytes of it, in a longer stack frame" in text
+    assert run([*call, "--registers", "40"]) == 0
+    assert "local memory" not in capsys.readouterr().out

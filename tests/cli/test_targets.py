@@ -119,3 +119,75 @@ def test_a_device_stays_a_device(example_path: Path, capsys: pytest.CaptureFixtu
     assert run(call) == 0
     assert run(["occupancy", "--arch", "90", "--threads", "256", "-o", "/dev/null"]) == 0
     assert not Path("/dev/null").is_file()
+
+
+def test_a_device_that_takes_nothing_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
+    if not Path("/dev/full").is_char_device():
+        pytest.skip("no /dev/full")
+    assert run(["demote", "nowhere.cubin", "-o", "/dev/full", "--registers", "40"]) == 2
+    line = capsys.readouterr().err
+    assert "no space left" in line
+    assert "nowhere" not in line
+
+
+def test_a_folder_that_takes_no_files_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
+    if not Path("/proc/self").is_dir():
+        pytest.skip("no /proc")
+    for option, place in (("-o", "/proc/x"), ("--all-variants", "/proc/x/y")):
+        call = ["optimize", "nowhere.cubin", "-o", "/dev/null", option, place]
+        assert run(call) == 2
+        line = capsys.readouterr().err
+        assert "/proc" in line
+        assert "can't be written" in line
+        assert "nowhere" not in line
+
+
+@pytest.mark.parametrize("verb", ["demote", "promote", "optimize"])
+@pytest.mark.parametrize("kind", ["itself", "link", "dots"])
+def test_the_input_is_not_overwritten(
+    verb: str, kind: str, example_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = example_path.read_bytes()
+    file = tmp_path / "k.cubin"
+    file.write_bytes(data)
+    (tmp_path / "link").symlink_to(file)
+    out = {"itself": file, "link": tmp_path / "link", "dots": tmp_path / "x" / ".." / "k.cubin"}
+    (tmp_path / "x").mkdir()
+    registers = [] if verb == "optimize" else ["--registers", "40"]
+    call = [verb, str(file), "-o", str(out[kind]), "--threads", "256", *registers]
+    assert run(call) == 2
+    line = capsys.readouterr().err
+    assert "would be replaced (--force replaces it)" in line
+    assert line.count("\n") == 1
+    assert file.read_bytes() == data
+
+
+def test_the_input_is_replaced_by_force(example_path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "k.cubin"
+    file.write_bytes(example_path.read_bytes())
+    call = ["demote", str(file), "-o", str(file), "--threads", "256", "--registers", "40"]
+    assert run([*call, "--force"]) == 0
+    assert file.read_bytes() != example_path.read_bytes()
+
+
+def test_a_report_does_not_replace_what_it_is_about(
+    example_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "k.cubin"
+    file.write_bytes(example_path.read_bytes())
+    assert run(["inspect", str(file), "-o", str(file), "--threads", "256"]) == 2
+    assert "would be replaced" in capsys.readouterr().err
+    assert file.read_bytes() == example_path.read_bytes()
+    assert run(["check", str(example_path), str(file), "-o", str(file)]) == 2
+    assert file.read_bytes() == example_path.read_bytes()
+
+
+def test_ptx_that_is_read_is_not_overwritten(
+    example_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ptx = tmp_path / "k.ptx"
+    ptx.write_text("// kept")
+    call = ["optimize", str(example_path), "--ptx", str(ptx), "-o", str(ptx), "--threads", "256"]
+    assert run(call) == 2
+    assert "would be replaced" in capsys.readouterr().err
+    assert ptx.read_text() == "// kept"

@@ -111,6 +111,7 @@ def command(
         )
     passes = parse_passes(paper_options or ELIMINATE)
     opened = open_file(file, kernel, arch=arch, options=compile_options)
+    grown: dict[str, int] = {}
 
     def make(cubin: Cubin, each: Kernel) -> tuple[Cubin, KernelRewrite]:
         request = Request(
@@ -130,20 +131,25 @@ def command(
         if reschedule and candidates == NO_ORDER and (registers or 0) > each.registers_per_thread:
             return reschedule_kernel(cubin, each, request)
         made = demote_kernel(cubin, each, request)
-        return with_new_order(cubin, each, request, made) if reschedule else made
+        if reschedule:
+            made = with_new_order(cubin, each, request, made)
+        grown[each.name] = made[0].kernel(each.name).local_bytes - each.local_bytes
+        return made
 
     done = rewrite_each(opened, make)
     written = opened.write(out, done.cubins)
     body = {"kernels": done.to_list(), "output": input_entry(out, written)}
     report.emit(
-        text=lambda: done.text(summary) + f"\nwritten: {out}\n",
+        text=lambda: (
+            done.text(lambda each: summary(each, grown.get(each.name, 0))) + f"\nwritten: {out}\n"
+        ),
         json=lambda: dump_json(envelope(body, path=file, data=opened.data)),
     )
     return 0
 
 
-def summary(done: KernelRewrite) -> str:
-    """The lines a performance engineer wants first."""
+def summary(done: KernelRewrite, frame_bytes: int = 0) -> str:
+    """The lines a performance engineer wants first; `frame_bytes`: what the frame grew by."""
     a, b = done.before, done.after
     rewrite = done.rewrite
     lines = [
@@ -168,6 +174,10 @@ def summary(done: KernelRewrite) -> str:
             f"  demoted                {len(rewrite.demoted):>7} values in {rewrite.slots} slots "
             f"({loads} loads, {stores} stores, deepest in loop level {deepest})"
         )
+        if frame_bytes:
+            lines.append(
+                f"  in local memory        {frame_bytes:>7} bytes of it, in a longer stack frame"
+            )
         if rewrite.rematerialised:
             copies = sum(d.loads for d in rewrite.rematerialised)
             lines.append(

@@ -5,6 +5,7 @@
 | `output_options("text", "json", "html")` | `output: Output` from `--format` and `-o` |
 | `format_option("text", "json")` | `report: Output` from `--format`, where `-o` is a binary |
 | `artifact_option()` | `out: str` from `-o`, the binary to write |
+| `keeps_input` | nothing; refuses an `out` that is an input, but for `--force` |
 | `folder_option("--out", "folder")` | the folder to write to, `str \\| None` |
 | `kernel_option` | `kernel: KernelPattern \\| None` |
 | `threads_option()` | `threads: BlockShape \\| None` |
@@ -30,7 +31,7 @@ from typing import Any
 import click
 
 from regdem.cli.output import Output, format_for
-from regdem.cli.targets import check_file_target, check_folder_target
+from regdem.cli.targets import check_file_target, check_folder_target, check_not_input
 from regdem.errors import UsageError
 from regdem.machine.arch import parse_arch
 from regdem.machine.block import BlockShape, parse_block
@@ -122,6 +123,7 @@ def output_options(*formats: str, default: str = "text") -> Decorator:
             name = format_for(output_path, format_name, default)
             if output_path is not None:
                 check_file_target(output_path, stdout=True)
+                check_not_input(output_path, _inputs())
             return function(*args, output=Output(name, output_path), **rest)
 
         return with_output
@@ -155,6 +157,31 @@ def artifact_option(*, required: bool = True, help: str = "The file to write.") 
     return click.option(
         "-o", "--output", "out", metavar="OUT", required=required, callback=_file, help=help
     )
+
+
+def keeps_input(function: Function) -> Function:
+    """`--force`, without which `out` may be none of the files that are read."""
+
+    @click.option("--force", is_flag=True, help="Let OUT be FILE itself, which is replaced.")
+    @functools.wraps(function)
+    def with_inputs_kept(*args: Any, force: bool, **rest: Any) -> Any:
+        out = rest.get("out")
+        if out is not None and not force:
+            check_not_input(out, _inputs(), "--force replaces it")
+        return function(*args, **rest)
+
+    return with_inputs_kept
+
+
+def _inputs() -> list[str]:
+    """What the arguments of the command that runs name, and its `--ptx`."""
+    context = click.get_current_context()
+    named: list[str] = []
+    for parameter in context.command.params:
+        if isinstance(parameter, click.Argument) or parameter.name == "ptx":
+            value: Any = context.params.get(parameter.name or "")
+            named += [value] if isinstance(value, str) else list(value or ())
+    return named
 
 
 def folder_option(*names: str, required: bool = False, help: str) -> Decorator:
@@ -265,6 +292,7 @@ debug_option: Decorator = click.option(
 def rewrite_options(function: Function) -> Function:
     """What the verbs that write a cubin share."""
     for decorate in (
+        keeps_input,
         debug_option,
         format_option("text", "json"),
         compile_options,

@@ -58,6 +58,7 @@ def command(
     FILE: a cubin; a fat binary, object, program or library, of which a copy with the new code in
     place is written; or a .cu or .ptx source.
     """
+    from regdem.isa.table import require_architecture
     from regdem.promotion import promote_kernel
     from regdem.rescheduling import with_new_order
     from regdem.rewrite import Request
@@ -65,6 +66,7 @@ def command(
     opened = open_file(file, kernel, arch=arch, options=compile_options)
 
     def make(cubin: Cubin, each: Kernel) -> tuple[Cubin, KernelPromotion]:
+        require_architecture(each.arch, each.name)
         if not each.local_bytes:
             raise UsageError("there are no local spills", code=NOTHING, file=file, kernel=each.name)
         request = Request(

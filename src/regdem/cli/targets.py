@@ -1,12 +1,16 @@
 """Where a verb will write, looked at before it works: a bad `-o` must not cost an hour.
 
-What is found out here is what can be known before: that the folder is there and may be written,
-that a file is no folder and a folder no file. The write itself may still fail, and says so then.
+What is found out here is what can be known before: that the folder is there and takes files (a
+nameless one is made), that a file is no folder and a folder no file, that a device takes bytes
+(none are written to it), that the target is not what is read. The write itself may still fail, and
+says so then.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from regdem.errors import UsageError
@@ -26,6 +30,8 @@ def check_file_target(path: str, *, stdout: bool = False) -> str:
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise UsageError("can't be written: it is a folder", file=path)
+    if target.is_char_device():
+        _check_device(target, path)
     if target.exists() and not target.is_file():
         return path  # a device or a pipe
     parent = target.parent
@@ -48,8 +54,36 @@ def check_folder_target(path: str) -> str:
     return path
 
 
+def check_not_input(path: str, inputs: Iterable[str], hint: str = "") -> None:
+    """That `path` names none of the files that are read; links are followed.
+
+    Raises UsageError.
+    """
+    target = os.path.realpath(path)
+    for name in inputs:
+        if os.path.isfile(target) and os.path.realpath(name) == target:
+            raise UsageError("is what is read, and would be replaced", file=path, hint=hint)
+
+
 def _check_folder(folder: Path, path: str) -> None:
     if not folder.is_dir():
         raise UsageError(f"can't be written: {folder} is no folder", file=path)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"can't be written: {folder} may not be written to", file=path)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"can't be written: {folder} takes no files", file=path) from error
+
+
+def _check_device(device: Path, path: str) -> None:
+    try:
+        handle = os.open(device, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            os.write(handle, b"")
+        finally:
+            os.close(handle)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"can't be written: {reason}", file=path) from error

@@ -15,6 +15,7 @@ from regdem.cli.options import (
     compile_options,
     debug_option,
     folder_option,
+    keeps_input,
     kernel_option,
     trip_count_option,
 )
@@ -59,6 +60,7 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
 )
 @kernel_option
 @artifact_option(required=False, help="Write the best cubin there.")
+@keeps_input
 @folder_option("--out", "folder", help="The evidence; default NAME.tune.")
 @click.option(
     "--rounds", type=click.IntRange(6, 10000), default=25, show_default=True,
