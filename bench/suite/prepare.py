@@ -384,8 +384,9 @@ def _rewrites_of_fastest(
     before: dict[str, Record],
     out: Path,
 ) -> list[Variant]:
-    """Rewrites, not made before, of the first `FASTEST` different builds of those names."""
-    named = {variant.name: variant.build for variant in planned if variant.rewrite is None}
+    """The first `FASTEST` different builds of those names and their rewrites, if not made before."""
+    plain = {variant.name: variant for variant in planned if variant.rewrite is None}
+    named = {name: variant.build for name, variant in plain.items()}
     builds = {named[name]: build(spec, named[name], out) for name in fastest if name in named}
     alike = _first_alike(builds, spec.kernel)
     found: dict[str, Variant] = {}
@@ -393,7 +394,8 @@ def _rewrites_of_fastest(
         made = builds[how].resources
         if made is not None:
             facts = facts_of(spec, made, made.registers)
-            found |= {v.name: v for v in rewrites_of(how, facts) if v.name not in before}
+            here = [plain[how.name], *rewrites_of(how, facts)]
+            found |= {v.name: v for v in here if v.name not in before}
     return list(found.values())
 
 

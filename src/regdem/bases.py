@@ -66,6 +66,7 @@ and gains most where it gains (docs/results/suite-second.md)."""
 _OTHER = {
     "unroll1": _llvm("-unroll-count=1"),
     "unroll2": _llvm("-unroll-count=2"),
+    "unroll3": _llvm("-unroll-count=3"),
     "unroll4": _llvm("-unroll-count=4"),
     "ilp": _llvm("-pre-RA-sched=list-ilp"),
     "hybrid": _llvm("-pre-RA-sched=list-hybrid"),
@@ -75,6 +76,14 @@ _OTHER = {
     "nomcse": _llvm("-disable-machine-cse"),
     "nogvn": _llvm("-disable-GVNPass"),
     "noreassoc": _llvm("-disable-ReassociatePass"),
+    "fast": _llvm("-pre-RA-sched=fast"),
+    "linearize": _llvm("-pre-RA-sched=linearize"),
+    "machinesink": _llvm("-nvptx-enable-machine-sink"),
+    "nosink": _llvm("-enable-sink=0"),
+    "nolicm": _llvm("-disable-LICMPass"),
+    "norotate": _llvm("-disable-LoopRotatePass"),
+    "noindvar": _llvm("-disable-IndVarSimplifyPass"),
+    "noinstcombine": _llvm("-disable-InstructionCombiningPass"),
 }
 COMPARED_FRONTS = _OTHER | {
     f"noremat_{name}": (*_NO_REMAT, *_OTHER[name])
