@@ -384,7 +384,7 @@ def _rewrites_of_fastest(
     before: dict[str, Record],
     out: Path,
 ) -> list[Variant]:
-    """The first `FASTEST` different builds of those names and their rewrites, if not made before."""
+    """The first `FASTEST` different builds of those names and their rewrites; not what is there."""
     plain = {variant.name: variant for variant in planned if variant.rewrite is None}
     named = {name: variant.build for name, variant in plain.items()}
     builds = {named[name]: build(spec, named[name], out) for name in fastest if name in named}
