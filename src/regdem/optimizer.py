@@ -81,6 +81,9 @@ class Options:
         return given if given > 0 else math.inf
 
 
+_SHARES = {"promote": 6.0, "demote": 5.0, "schedule": 2.0}
+"""How long kinds of rewrites take: renumbering 1."""
+
 Progress = Callable[[int, int, Outcome], None]
 
 
@@ -333,10 +336,20 @@ def _rewrite(
                 first = each.outcomes[spec.after].done if spec.scheduled else None
                 jobs.append(Job(base, each.request, spec, each.workload, most, first))
                 owners.append(k)
-        answers = run_jobs(jobs, executor, lambda _, outcome: counter.tell(outcome))
+        lengths = [_length(work[k], job.spec) for k, job in zip(owners, jobs, strict=True)]
+        answers = run_jobs(jobs, executor, lambda _, outcome: counter.tell(outcome), lengths)
         for k, job, outcome in zip(owners, jobs, answers, strict=True):
             work[k].outcomes[outcome.spec.name] = _unless_known(seen[k], job, outcome)
             work[k].spent_s += outcome.cpu_s
+
+
+def _length(work: _Work, spec: VariantSpec) -> float:
+    """About how long a rewrite takes, beside others: the longer the further registers fall."""
+    count = work.surveyed[spec.base].state.registers_per_thread
+    share = _SHARES[spec.kind] if spec.registers < count or spec.kind == "schedule" else 1.0
+    fall = max(0.0, 1.0 - spec.registers / count)
+    share = 1.5 if spec.scheduled else share * (1.0 + fall)
+    return share * len(work.kernel.code)
 
 
 def _patience(work: _Work, options: Options) -> float:

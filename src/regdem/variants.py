@@ -376,8 +376,13 @@ def run_jobs(
     jobs: Sequence[Runnable[Answer]],
     executor: Executor | None = None,
     progress: Callable[[int, Answer], None] | None = None,
+    lengths: Sequence[float] = (),
 ) -> list[Answer]:
-    """Answers in the order of the jobs; `progress(position, answer)` after each, as they come."""
+    """Answers in the order of the jobs; `progress(position, answer)` after each, as they come.
+
+    `lengths`: about how long each takes, beside others. The longest begin first, so that all
+    processes end together.
+    """
     if executor is None:
         answers: list[Answer] = []
         for position, job in enumerate(jobs):
@@ -385,8 +390,9 @@ def run_jobs(
             if progress is not None:
                 progress(position, answers[-1])
         return answers
-    futures = [executor.submit(job.run) for job in jobs]
-    position_of = {future: position for position, future in enumerate(futures)}
+    order = sorted(range(len(jobs)), key=lambda k: -lengths[k]) if lengths else range(len(jobs))
+    position_of = {executor.submit(jobs[k].run): k for k in order}
+    futures = sorted(position_of, key=position_of.__getitem__)
     try:
         for future in as_completed(futures):
             if progress is not None:

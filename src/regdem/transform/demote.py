@@ -39,7 +39,7 @@ from regdem.binary.kernel import SPILL_ANNOTATION, Kernel
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa import encode
 from regdem.isa.sources import Source
-from regdem.program.edit import Word, apply, identity
+from regdem.program.edit import Edited, Word, apply, identity
 from regdem.program.loops import block_weights, loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import (
@@ -231,11 +231,19 @@ class _Origin:
         self.program = program
         self.live = live
         self.instructions = len(program)
+        self._edited: dict[tuple[bytes, ...], Edited] = {}
+
+    def known(self, edited: Edited) -> Edited:
+        """The same edited program as it was met first, with what is known of it."""
+        code = edited.program.code
+        maps = (edited.index_map, edited.label_map, edited.origin)
+        key = code.words.tobytes(), *(each.tobytes() for each in maps)
+        return self._edited.setdefault(key, edited)
 
     @property
     def found(self) -> Webs:
         """The live ranges."""
-        return self._kept("webs", lambda: webs(self.program, self.live))
+        return _webs_of(self.program)
 
     @property
     def pressure(self) -> NDArray[np.int32]:
@@ -280,10 +288,23 @@ class _Origin:
         return ways | recomputable(self.program, self.found, pairs=True)
 
     def _kept(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
-        known: Kept | None = self.program.memo.get(("demote", name))
-        if known is None:
-            known = self.program.memo["demote", name] = make()
-        return known
+        return _kept(self.program, name, make)
+
+
+def _kept(program: Program, name: Hashable, make: Callable[[], Kept]) -> Kept:
+    """What `make` gives, the first time, and then again."""
+    known: Kept | None = program.memo.get(("demote", name))
+    if known is None:
+        known = program.memo["demote", name] = make()
+    return known
+
+
+def _webs_of(program: Program) -> Webs:
+    return _kept(program, "webs", lambda: webs(program, liveness(program, follow_guards=True)))
+
+
+def _polished(program: Program, found: Webs, colouring: Colouring) -> Colouring:
+    return _kept(program, colouring, lambda: polish(program, found, colouring))
 
 
 def _cheaper(origin: _Origin, limit: int, options: DemoteOptions) -> Rewrite:
@@ -358,7 +379,9 @@ def _by_live_range(origin: _Origin, limit: int, options: DemoteOptions) -> Rewri
     pressure = origin.pressure
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
-    further = options.local_slots if may_grow_frame(program) else 0
+    further = options.local_slots
+    if further and not may_grow_frame(program):
+        further = 0
     most = options.most_slots + further
     tried: list[str] = []
     target = limit - 1  # one holds the slots' address
@@ -419,11 +442,11 @@ def _by_live_range(origin: _Origin, limit: int, options: DemoteOptions) -> Rewri
                     break
                 shortage.give_up_evenly()
                 continue
-            new_live = liveness(spilled.edited.program, follow_guards=True)
-            new_webs = webs(spilled.edited.program, new_live)
-            colouring = shortage.fit(spilled.edited, new_webs, free, room)
+            spilled.edited = edited = origin.known(spilled.edited)
+            new_webs = _webs_of(edited.program)
+            colouring = shortage.fit(edited, new_webs, free, room)
             if colouring is not None:
-                colouring = polish(spilled.edited.program, new_webs, colouring)
+                colouring = _polished(edited.program, new_webs, colouring)
                 return finish(kernel, spilled, new_webs, colouring, "live-range")
             tried.append("tuples did not fit")
     raise UnsupportedError(

@@ -36,11 +36,8 @@ def finish(
     edited = spilled.edited
     program = edited.program
     origin = edited.origin.tolist()
-    words = rename(program, found, colouring.register, origin)
-    renamed = _with_words(program, words)
     inserted = [o < 0 for o in origin]
-    words = repair(renamed, inserted)
-    cycles = estimated_cycles(_with_words(program, words))
+    words, cycles = _written(program, found, colouring, origin)
     highest = max(
         (colouring.register[w.index] for w in found.webs if w.points or w.reads or w.writes),
         default=STACK_POINTER,
@@ -65,7 +62,7 @@ def finish(
         register_map=_register_map(found, colouring),
         new_annotations=tuple(
             Annotation(SPILL_ANNOTATION, i * INSTRUCTION_BYTES)
-            for i, form in enumerate(forms_of(renamed.code))
+            for i, form in enumerate(forms_of(program.code))
             if inserted[i] and form.memory in ("shared", "local")
         ),
     )
@@ -75,6 +72,21 @@ def finish(
         tuple(spilled.rematerialised), count, method, tuple(spilled.uniform),
         cycles, tuple(spilled.folded), spilled.removed,
     )  # fmt: skip
+
+
+def _written(
+    program: Program, found: Webs, colouring: Colouring, origin: Sequence[int]
+) -> tuple[list[Word], float]:
+    """The words with their new registers and control bits, and the cycles that they are estimated
+    to take; kept with the program."""
+    key = "written", colouring.register
+    known: tuple[list[Word], float] | None = program.memo.get(key)
+    if known is None:
+        renamed = _with_words(program, rename(program, found, colouring.register, origin))
+        words = repair(renamed, [o < 0 for o in origin])
+        known = words, estimated_cycles(_with_words(program, words))
+        program.memo[key] = known
+    return known
 
 
 def estimated_cycles(program: Program) -> float:

@@ -70,7 +70,7 @@ class Shortage:
         """
         missing = shortfall(webs, self._limit, len(edited.program))
         if not missing.any():
-            colouring = colour(webs, self._limit)
+            colouring = _coloured(edited, webs, self._limit)
             if not colouring.unplaced:
                 return colouring
             self._failures += 1
@@ -99,6 +99,15 @@ class Shortage:
         if more.any():
             # What is free by count did not help there.
             self.lost += np.where(more, np.maximum(free, 0) + beyond, 0)
+
+
+def _coloured(edited: Edited, webs: Webs, limit: int) -> Colouring:
+    """A colouring of the edited program's `webs`; kept with the program."""
+    key = "colouring", limit
+    known: Colouring | None = edited.program.memo.get(key)
+    if known is None:
+        known = edited.program.memo[key] = colour(webs, limit)
+    return known
 
 
 def _at_original(edited: Edited, values: NDArray[np.int32]) -> NDArray[np.int32]:
