@@ -18,9 +18,10 @@ Nothing here is trusted: `check/` proves the result from the bytes before anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -287,6 +288,37 @@ class _Origin:
         ways = recomputable_from_inputs(self.program, self.live, self.found)
         return ways | recomputable(self.program, self.found, pairs=True)
 
+    def ways(self, options: DemoteOptions) -> dict[int, int]:
+        """The same without what goes to uniform registers instead."""
+        shared, folds, found = self.shared(options), self.folds(options), self.found
+        return {
+            web: i
+            for web, i in self.recomputable(options).items()
+            if web not in shared
+            or not (is_late(self.program, i) or folds.are_most_of(found.webs[web]))
+        }
+
+    def values(self, options: DemoteOptions) -> Iterator[list[Value]]:
+        """What may leave, best first: 64-bit values as one, halves alone, with loads under way."""
+        key = options.rematerialise, options.uniform, options.fold, options.banks
+        for early in (False, True):
+            for pairs in (True, False):
+                yield self._kept(
+                    (key, early, pairs),
+                    partial(self._values, options, early=early, pairs=pairs),
+                )
+
+    def _values(self, options: DemoteOptions, *, early: bool, pairs: bool) -> list[Value]:
+        values = values_of(
+            self.program,
+            self.found,
+            self.ways(options),
+            pairs=pairs,
+            uniform=self.shared(options),
+            folds=self.folds(options),
+        )
+        return values + [replace(v, early=True) for v in values if early and v.takes_slot]
+
     def _kept(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
         return _kept(self.program, name, make)
 
@@ -370,12 +402,7 @@ def _better(first: Rewrite, second: Rewrite) -> Rewrite:
 
 def _by_live_range(origin: _Origin, limit: int, options: DemoteOptions) -> Rewrite:
     kernel, program, live, found = origin.kernel, origin.program, origin.live, origin.found
-    shared, folds = origin.shared(options), origin.folds(options)
-    ways = {
-        web: i
-        for web, i in origin.recomputable(options).items()
-        if web not in shared or not (is_late(program, i) or folds.are_most_of(found.webs[web]))
-    }
+    shared, folds, ways = origin.shared(options), origin.folds(options), origin.ways(options)
     pressure = origin.pressure
     if int(pressure[0]) > limit:
         raise UnsupportedError("values are live at entry", code="live_at_entry", kernel=kernel.name)
@@ -395,7 +422,7 @@ def _by_live_range(origin: _Origin, limit: int, options: DemoteOptions) -> Rewri
             kernel=kernel.name,
         )
     search = origin.search
-    for values in _value_sets(program, found, ways, shared, folds):
+    for values in origin.values(options):
         shortage = Shortage(len(program), limit)
         for _ in range(_ROUNDS):
             crowd = pressure + shortage.lost
@@ -455,18 +482,6 @@ def _by_live_range(origin: _Origin, limit: int, options: DemoteOptions) -> Rewri
         hint=f"the kernel needs {int(pressure.max(initial=0))} live values at its peak",
         kernel=kernel.name,
     )
-
-
-def _value_sets(
-    program: Program, found: Webs, ways: dict[int, int], shared: Collection[int], folds: Folds
-) -> Iterator[list[Value]]:
-    """What may leave, best first: 64-bit values as one, halves alone, with loads under way."""
-    for early in (False, True):
-        for pairs in (True, False):
-            values = values_of(program, found, ways, pairs=pairs, uniform=shared, folds=folds)
-            if early:
-                values += [replace(v, early=True) for v in values if v.takes_slot]
-            yield values
 
 
 @dataclass(frozen=True)

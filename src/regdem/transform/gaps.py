@@ -102,6 +102,10 @@ class Value:
 
     def access(self) -> Access:
         """The accesses as the placement takes them."""
+        return self._access
+
+    @cached_property
+    def _access(self) -> Access:
         first = self.webs[0]
         return Access(
             first.register,
@@ -115,7 +119,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Gap:
-    """One idle stretch of a value: instructions at which it may leave, cost of its loads."""
+    """One idle stretch of a value: instructions at which it may leave (ascending, at least one),
+    cost of its loads."""
 
     value: int
     places: NDArray[np.intp]
@@ -214,6 +219,8 @@ class _Stretch:
     places: NDArray[np.intp]
     uses: set[int]
     short_cost: float
+    weight: float
+    """Of its uses together."""
 
 
 class GapSearch:
@@ -255,7 +262,7 @@ class GapSearch:
                 places = stretch.places[hot[stretch.places]]
                 if not len(places):
                     continue
-                cost = per_load * sum(weight[u] for u in stretch.uses)
+                cost = per_load * stretch.weight
                 if value.takes_slot:
                     cost += sum(weight[u] * late_cost[u] for u in stretch.uses)
                 cost += stretch.short_cost
@@ -357,7 +364,8 @@ class GapSearch:
                 )  # fmt: skip
                 if same and self._clock[b] - self._clock[a] < _SHORT_CYCLES:
                     short = _SHORT_COST * self._weight[a]
-            found.append(_Stretch(places, set[int]().union(*(uses[k] for k in ks)), short))
+            used = set[int]().union(*(uses[k] for k in ks))
+            found.append(_Stretch(places, used, short, sum(self._weight[u] for u in used)))
         return found
 
     def _runs(self, first: int, idle: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -406,33 +414,44 @@ def out_of_reach(
     excess = np.maximum(pressure.astype(np.int32) - target, 0)
     if not excess.any():
         return False
-    groups: dict[int, list[Gap]] = {}
+    # The gaps of one value never overlap, those of the same value stored early may.
+    first = [value.webs[0].index for value in values]
+    number_of: dict[int, int] = {}
+    mixed: dict[int, list[Gap]] = {}
+    for number in {gap.value: None for gap in gaps}:
+        if number_of.setdefault(first[number], number) != number:
+            mixed[first[number]] = []
+    apart: tuple[list[Gap], list[Gap]] = [], []
     for gap in gaps:
-        groups.setdefault(values[gap.value].webs[0].index, []).append(gap)
-    reach = np.zeros(len(excess), dtype=np.int32)
-    free = np.zeros(len(excess), dtype=np.int32)
-    seen = np.zeros(len(excess), dtype=np.bool_)
-    apart: dict[tuple[int, bool], list[NDArray[np.intp]]] = {}
-    for alike in groups.values():
-        # The gaps of one value never overlap, those of the same value stored early may.
+        alike = mixed.get(first[gap.value]) if mixed else None
+        if alike is None:
+            apart[values[gap.value].takes_slot].append(gap)
+        else:
+            alike.append(gap)
+    free = _words_away(apart[0], values, len(excess))
+    reach = free + _words_away(apart[1], values, len(excess))
+    for alike in mixed.values():
+        low = min(int(gap.places[0]) for gap in alike)
+        high = max(int(gap.places[-1]) for gap in alike) + 1
+        away = np.zeros(high - low, dtype=np.bool_)
+        for gap in alike:
+            away[gap.places - low] = True
         words = values[alike[-1].value].words
-        again = any(not values[gap.value].takes_slot for gap in alike)
-        places = apart.setdefault((words, again), [])
-        if all(gap.value == alike[0].value for gap in alike):
-            places += [gap.places for gap in alike]
-            continue
-        for gap in alike:
-            new = gap.places[~seen[gap.places]]
-            seen[new] = True
-            places.append(new)
-        for gap in alike:
-            seen[gap.places] = False
-    for (words, again), places in apart.items():
-        count = np.bincount(np.concatenate(places), minlength=len(excess)) if places else 0
-        reach += np.asarray(words * count, dtype=np.int32)
-        if again:
-            free += np.asarray(words * count, dtype=np.int32)
+        reach[low:high] += words * away
+        if any(not values[gap.value].takes_slot for gap in alike):
+            free[low:high] += words * away
     return bool((excess > reach).any() or (excess - free > most_slots).any())
+
+
+def _words_away(
+    gaps: Sequence[Gap], values: Sequence[Value], instructions: int
+) -> NDArray[np.int64]:
+    """(n,) how many words leave at each instruction through all `gaps`."""
+    if not gaps:
+        return np.zeros(instructions, dtype=np.int64)
+    words = np.repeat([values[gap.value].words for gap in gaps], [len(gap.places) for gap in gaps])
+    count = np.bincount(np.concatenate([gap.places for gap in gaps]), words, instructions)
+    return count.astype(np.int64)
 
 
 def choose_gaps(
@@ -445,40 +464,42 @@ def choose_gaps(
     """Greedy choice until no instruction has more than `target` live values; None if impossible."""
     current = pressure.astype(np.int32).copy()
     excess = np.maximum(current - target, 0)
+    if not excess.any():
+        return []
     by_value: dict[int, list[int]] = {}
     for k, gap in enumerate(gaps):
         by_value.setdefault(gap.value, []).append(k)
-    owner = {value.webs[0].index: -1 for value in values}
+    words = [value.words for value in values]
+    needs = [value.words if value.takes_slot else 0 for value in values]
+    web = [value.webs[0].index for value in values]
+    owner = dict.fromkeys(web, -1)
     started: set[int] = set()
     taken: list[int] = []
     is_taken = [False] * len(gaps)
-    where = [_sliced(gap.places) for gap in gaps]
     slots = 0
+    where, scores = _first_scores(gaps, excess, words)
+    count_nonzero, greatest = np.count_nonzero, np.maximum.reduce
 
     def score(k: int) -> float:
-        gap = gaps[k]
-        words = values[gap.value].words
         over = excess[where[k]]
-        freed = int(np.count_nonzero(over))  # np.minimum(over, words).sum(), but faster
+        freed = int(count_nonzero(over))  # what is over, at most the words of the value
         if not freed:
             return 0.0
-        for least in range(1, words):
-            freed += int(np.count_nonzero(over > least))
+        gap = gaps[k]
+        for least in range(1, words[gap.value]):
+            freed += int(count_nonzero(over > least))
         cost = gap.load_cost + (0.0 if gap.value in started else gap.store_cost)
-        return freed * (1.0 + int(over.max())) / (cost + 0.5)
+        return freed * (1.0 + int(greatest(over))) / (cost + 0.5)
 
-    heap = [(-value, k) for k in range(len(gaps)) if (value := score(k)) > 0]
+    heap = [(-value, k) for k, value in enumerate(scores) if value > 0]
     heapq.heapify(heap)
     while excess.any():
         while heap:
             known, k = heapq.heappop(heap)
             number = gaps[k].value
-            value = values[number]
-            first = value.webs[0].index
-            if is_taken[k] or owner[first] not in (-1, number):
+            if is_taken[k] or owner[web[number]] not in (-1, number):
                 continue
-            needed = 0 if number in started or not value.takes_slot else value.words
-            if slots + needed > most_slots:
+            if slots + (0 if number in started else needs[number]) > most_slots:
                 continue
             now = score(k)
             if now >= -known:
@@ -487,28 +508,46 @@ def choose_gaps(
                 heapq.heappush(heap, (-now, k))
         else:
             return None
-        gap = gaps[k]
-        number = gap.value
-        value = values[number]
+        number = gaps[k].value
         is_taken[k] = True
         taken.append(k)
-        owner[value.webs[0].index] = number
-        current[where[k]] -= value.words
+        owner[web[number]] = number
+        current[where[k]] -= words[number]
         excess[where[k]] = np.maximum(current[where[k]] - target, 0)
         if number not in started:
             started.add(number)
-            slots += value.words if value.takes_slot else 0
+            slots += needs[number]
             for other in by_value[number]:
                 if not is_taken[other] and (again := score(other)) > 0:
                     heapq.heappush(heap, (-again, other))
     return _kept(values, gaps, taken, current, target)
 
 
-def _sliced(places: NDArray[np.intp]) -> NDArray[np.intp] | slice:
-    """The same instructions as a slice, where they follow each other."""
-    first, last = int(places[0]), int(places[-1])
-    is_run = last - first + 1 == len(places) and bool((places[1:] > places[:-1]).all())
-    return slice(first, last + 1) if is_run else places
+def _first_scores(
+    gaps: Sequence[Gap], excess: NDArray[np.int32], words: Sequence[int]
+) -> tuple[list[NDArray[np.intp] | slice], list[float]]:
+    """Where each gap is, as a slice if its instructions follow each other; and how much it
+    relieves for what it costs while nothing is chosen (`choose_gaps`)."""
+    if not gaps:
+        return [], []
+    counts = np.array([len(gap.places) for gap in gaps])
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    places = np.concatenate([gap.places for gap in gaps])
+    over = excess[places]
+    most = np.maximum.reduceat(over, starts)
+    freed = np.add.reduceat(
+        np.minimum(over, np.repeat([words[gap.value] for gap in gaps], counts)), starts
+    )
+    cost = np.array([gap.load_cost + gap.store_cost for gap in gaps])
+    scores: list[float] = (freed * (1.0 + most) / (cost + 0.5)).tolist()
+    jumps = np.concatenate(([0], np.cumsum(np.diff(places) != 1)))
+    is_run: list[bool] = (jumps[ends - 1] == jumps[starts]).tolist()
+    where: list[NDArray[np.intp] | slice] = [
+        slice(int(gap.places[0]), int(gap.places[0]) + len(gap.places)) if run else gap.places
+        for gap, run in zip(gaps, is_run, strict=True)
+    ]
+    return where, scores
 
 
 def _kept(
