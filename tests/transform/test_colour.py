@@ -10,7 +10,14 @@ from regdem.analysis.liveness import liveness
 from regdem.analysis.webs import STACK_POINTER, Group, Web, Webs, webs
 from regdem.binary.cubin import Cubin
 from regdem.isa.decoded import RegisterFile
-from regdem.transform.colour import Colouring, colour
+from regdem.transform.colour import (
+    Colouring,
+    _Fit,  # pyright: ignore[reportPrivateUsage]
+    _Neighbours,  # pyright: ignore[reportPrivateUsage]
+    _Search,  # pyright: ignore[reportPrivateUsage]
+    _tuples,  # pyright: ignore[reportPrivateUsage]
+    colour,
+)
 from regdem.transform.demoted import program_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,3 +98,22 @@ def test_pairs_keep_their_alignment() -> None:
     assert colour(found, 3).failed == 1
     done = colour(found, 4)
     assert done.register == (STACK_POINTER, 2, 3)
+
+
+@pytest.mark.parametrize("fit", list(_Fit))
+def test_places_are_the_same_tried_one_by_one_and_looked_up(fit: _Fit) -> None:
+    kernel = Cubin.parse(FILES["pair_forces"].read_bytes()).kernel("pair_forces")
+    program = program_of(kernel)
+    found = webs(program, liveness(program))
+    limit = kernel.registers_per_thread + 6
+    tuples = _tuples(found, limit, 0)
+    order = sorted(range(len(tuples)), key=lambda k: tuples[k].first)
+    looked_up = _Neighbours(tuples)
+    for k in order:
+        looked_up.of(k)
+    results: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for neighbours in (looked_up, _Neighbours(tuples)):
+        search = _Search(tuples, neighbours, limit, fit, 100)
+        unplaced = search.run(order)
+        results.append((unplaced, search.registers(len(found.webs))))
+    assert results[0] == results[1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,13 +13,17 @@ from words import EXIT, branch, ldg, program
 
 from regdem.analysis.liveness import liveness
 from regdem.analysis.webs import allocation_pressure, webs
+from regdem.binary.cubin import Cubin
 from regdem.isa.encode import Word, add, add_immediate, ldc
 from regdem.program.program import Program
+from regdem.transform.demoted import program_of
 from regdem.transform.gaps import (
     Choice,
     Value,
+    _first_scores,  # pyright: ignore[reportPrivateUsage]
     choose_gaps,
     gaps_of,
+    out_of_reach,
     settled,
     share_slots,
     slot_points,
@@ -291,3 +298,35 @@ def test_a_slot_around_a_loop_is_needed_all_through_it() -> None:
     live = liveness(code, follow_guards=True)
     points = slot_points(code, live, away_everywhere(code, value_in(values(code), 4)))
     assert all(points >> 2 * i & 1 for i in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_reach_and_first_scores_are_those_of_a_plain_count(example_path: Path, early: bool) -> None:
+    code = program_of(Cubin.parse(example_path.read_bytes()).kernel("pair_forces"))
+    live = liveness(code, follow_guards=True)
+    pressure = allocation_pressure(code, live)
+    found = values(code, again=True)
+    if early:
+        found += [replace(value, early=True) for value in found if value.takes_slot]
+    n = len(code)
+    for target in range(int(pressure.max()) - 12, int(pressure.max()) + 1, 3):
+        gaps = gaps_of(code, live, found, pressure > target)
+        excess = np.maximum(pressure.astype(np.int32) - target, 0)
+        away: dict[int, np.ndarray] = {}
+        for gap in gaps:
+            mine = away.setdefault(found[gap.value].webs[0].index, np.zeros(n, dtype=np.bool_))
+            mine[gap.places] = True
+        words = {value.webs[0].index: value.words for value in found}
+        again = {found[g.value].webs[0].index for g in gaps if not found[g.value].takes_slot}
+        reach = sum((words[web] * mine for web, mine in away.items()), np.zeros(n))
+        free = sum((words[web] * away[web] for web in again), np.zeros(n))
+        for most in (0, 1, 3, 8, 99):
+            expected = bool((excess > reach).any() or (excess - free > most).any())
+            assert out_of_reach(found, gaps, pressure, target, most) == expected
+        where, scores = _first_scores(gaps, excess, [value.words for value in found])
+        for gap, place, score in zip(gaps, where, scores, strict=True):
+            assert np.arange(n)[place].tolist() == gap.places.tolist()
+            over = excess[gap.places]
+            freed = int(np.minimum(over, found[gap.value].words).sum())
+            cost = gap.load_cost + gap.store_cost
+            assert score == freed * (1.0 + int(over.max())) / (cost + 0.5)
