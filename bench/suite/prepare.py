@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -125,14 +126,32 @@ def build(spec: KernelSpec, how: Build, out: Path) -> Built:
     return built
 
 
+_locks: dict[Path, threading.Lock] = {}
+_guard = threading.Lock()
+
+
+def _one_at_a_time(path: Path) -> threading.Lock:
+    """The lock of a file that several builds need."""
+    with _guard:
+        return _locks.setdefault(path, threading.Lock())
+
+
 def _ptx_of(spec: KernelSpec, how: Build, out: Path) -> tuple[str | None, Outcome | None]:
     """The PTX a build starts from (compiled, or shipped as the source); None: not compiled."""
     source = KERNELS / spec.source
     if source.suffix == ".ptx":
         return source.read_text(), None
     saved = out.parent / "build-cache" / f"{_cache_key(spec, Build(front=how.front))}.ptx"
+    with _one_at_a_time(saved):
+        return _ptx_from(spec, how, out, saved)
+
+
+def _ptx_from(
+    spec: KernelSpec, how: Build, out: Path, saved: Path
+) -> tuple[str | None, Outcome | None]:
     if saved.exists():
         return saved.read_text(), None
+    source = KERNELS / spec.source
     ptx = out / f"{spec.name}.{how.name}.base.ptx"
     flags = (*spec.nvcc_flags, *how.front_options)
     done = call(compile_command(source, ptx, kind="ptx", cap=None, flags=flags))

@@ -66,29 +66,26 @@ and gains most where it gains (docs/results/suite-second.md)."""
 _OTHER = {
     "unroll1": _llvm("-unroll-count=1"),
     "unroll2": _llvm("-unroll-count=2"),
-    "unroll3": _llvm("-unroll-count=3"),
     "unroll4": _llvm("-unroll-count=4"),
     "ilp": _llvm("-pre-RA-sched=list-ilp"),
     "hybrid": _llvm("-pre-RA-sched=list-hybrid"),
     "sched4reg": _llvm("-nvptx-sched4reg"),
     "misched": _llvm("-enable-misched"),
+    "fast": _llvm("-pre-RA-sched=fast"),
+    "linearize": _llvm("-pre-RA-sched=linearize"),
     "newremat": _llvm("-enable-new-nvvm-remat"),
     "nomcse": _llvm("-disable-machine-cse"),
     "nogvn": _llvm("-disable-GVNPass"),
     "noreassoc": _llvm("-disable-ReassociatePass"),
-    "fast": _llvm("-pre-RA-sched=fast"),
-    "linearize": _llvm("-pre-RA-sched=linearize"),
-    "machinesink": _llvm("-nvptx-enable-machine-sink"),
     "nosink": _llvm("-enable-sink=0"),
-    "nolicm": _llvm("-disable-LICMPass"),
-    "norotate": _llvm("-disable-LoopRotatePass"),
-    "noindvar": _llvm("-disable-IndVarSimplifyPass"),
     "noinstcombine": _llvm("-disable-InstructionCombiningPass"),
 }
 COMPARED_FRONTS = _OTHER | {
     f"noremat_{name}": (*_NO_REMAT, *_OTHER[name])
-    for name in ("ilp", "sched4reg", "misched", "nomcse", "nogvn", "noreassoc")
-}
+    for name in (
+        "ilp", "sched4reg", "misched", "fast", "linearize", "nomcse", "nogvn", "noreassoc",
+    )
+}  # fmt: skip
 """Fronts that unroll, order, or combine otherwise. Which products and sums become one fused
 multiply-add depends on that, so some change the last bits of some kernels (docs/results/fronts.md):
 they are used only where a GPU compares the outputs."""
