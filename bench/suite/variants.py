@@ -216,7 +216,10 @@ def suite_variants(facts: Facts) -> list[Variant]:
     for front in COMPARED_FRONTS:
         caps = (None, MOST_REGISTERS, *below[:2], *facts.above[-1:])
         variants += [
-            _nvidia(Build(cap, pragma, front)) for cap in caps for pragma in (False, True)
+            _nvidia(Build(cap, pragma, front))
+            for cap in caps
+            for pragma in (False, True)
+            if not (pragma and cap == MOST_REGISTERS)
         ]  # fmt: skip
     return variants
 

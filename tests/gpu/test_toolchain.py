@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.fronts import front_of
 from bench.suite import tools
 from bench.suite.cliffs import next_cliffs, resident_blocks
-from bench.suite.kernels import ALL
+from bench.suite.kernels import ALL, select
 from bench.suite.prepare import build, prepare
 from bench.suite.spec import Array
 from bench.suite.ten import TEN
 from bench.suite.toolchain import Outcome, call, find, inject, parse_resources
-from bench.suite.variants import Build, Facts, suite_variants, ten_variants
+from bench.suite.variants import Build, Facts, rewrites_of, suite_variants, ten_variants
 
 PTX = """.version 9.0
 .visible .entry other(
@@ -70,6 +71,13 @@ def test_variant_names_are_unique() -> None:
         names = [variant.name for variant in variants]
         assert len(set(names)) == len(names)
         assert names[0] == "default"
+    build = Build(96, pragma=True, front="noremat_ilp")
+    names = [variant.name for variant in rewrites_of(build, facts)]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("noremat_ilp_pragma_96+") for name in names)
+    assert {front_of(name) for name in names} == {"noremat_ilp"}
+    assert front_of("noremat_cap_96+promote") == "noremat"
+    assert front_of("pragma_96+promote") == front_of("default") == ""
 
 
 def test_inputs_are_a_function_of_the_seed() -> None:
@@ -112,6 +120,22 @@ def test_profiles_are_matched_by_order() -> None:
 def _need_nvcc() -> None:
     if not call([find("nvcc"), "--version"], 20).ok:
         pytest.skip("no nvcc found (PATH, CUDA_HOME, /usr/local/cuda)")
+
+
+@pytest.mark.tools
+def test_rewrites_of_the_fastest_builds_are_added_to_what_is_there(tmp_path: Path) -> None:
+    _need_nvcc()
+    specs = select("suite", "^burgers_stencil$")
+    say = lambda _text: None  # noqa: E731
+    prepare(specs, tmp_path, jobs=2, say=say, variants="^(default|renumber)$")
+    fastest = {"burgers_stencil": ["ilp", "cap_64", "default"]}
+    wanted = "^(ilp|ilp.schedule|renumber|schedule)$"
+    added = prepare(specs, tmp_path, jobs=2, say=say, variants=wanted, fastest=fastest)
+    names = [variant["name"] for variant in added["kernels"][0]["variants"]]
+    assert names[0] == "default"
+    assert set(names) == {"default", "renumber", "schedule", "ilp", "ilp+schedule"}
+    again = prepare(specs, tmp_path, jobs=2, say=say, variants=wanted, fastest=fastest)
+    assert sorted(v["name"] for v in again["kernels"][0]["variants"]) == sorted(names)
 
 
 @pytest.mark.tools
