@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.judging.data import Build, Group, grids_of, grouped, kernels_in, load, measured, save
 from bench.judging.fit import GRID, Fit, judged_profiled, setting_of
 from bench.judging.page import Judgement, markdown, to_json
+from bench.judging.scores import varied
 from regdem.machine.timing import timing
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -50,12 +51,13 @@ def judge(groups: Sequence[Group]) -> Judgement:
     unprofiled = Fit(known, machine, grid=False).judged(settings)
     in_use = blind.judged(dict.fromkeys(settings, setting_of(machine)))
     return Judgement(
-        every=every,
-        binary=parts,
-        every_with_grid=with_grid[0],
-        binary_with_grid=with_grid[1],
-        own=in_use[0],
-        own_binary=in_use[1],
+        every=varied(every),
+        binary=varied(parts),
+        every_with_grid=varied(with_grid[0]),
+        binary_with_grid=varied(with_grid[1]),
+        own=varied(in_use[0]),
+        own_binary=varied(in_use[1]),
+        same_code=[score for score in every if score.group.is_same_code],
         settings=settings,
         profiled=profiled,
         profile_settings=profile_settings,

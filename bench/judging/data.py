@@ -27,6 +27,9 @@ from regdem.machine import Occupancy, occupancy
 from regdem.predict.profile import read_profile
 from regdem.predict.summary import Summary, from_json, summarise, to_json
 
+SAME_CODE = "throttle"
+"""The session of inputs that only declare more registers, so that fewer warps are resident: for the
+fit, and in a row of their own."""
 _QUERY = """
 select t.kernel, t.variant, avg(t.median_ms), k.block, k.dynamic_shared_bytes, v.family, v.sha256
 from timing t
@@ -46,6 +49,7 @@ where variant = 'default' and run = (select max(id) from run)
 
 _FROM_INPUT = re.compile(r"renumber|schedule(_\d+)?|(demote|promote|recover)(_\d+)?_scheduled")
 """Withdrawn builds that were made from the input."""
+_SAME_CODE = re.compile(r"default|throttle_\d+")
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,11 @@ class Group:
         """For a row of a table."""
         return f"{self.kernel} ({self.session})"
 
+    @property
+    def is_same_code(self) -> bool:
+        """Whether the builds differ in their residency only."""
+        return self.session == SAME_CODE
+
     def part(self, builds: Iterable[Build]) -> Group:
         """Some of its builds."""
         return Group(self.session, self.kernel, tuple(builds))
@@ -123,7 +132,8 @@ def measured(results: Path, folder: Path, session: str, grids: dict[str, int]) -
     found: list[Build] = []
     for name, variant, milliseconds, block, dynamic, family, digest in rows:
         path = folder / f"{name}.{variant}.cubin"
-        if not path.exists():
+        is_other = session == SAME_CODE and _SAME_CODE.fullmatch(variant) is None
+        if is_other or not path.exists():
             continue
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:

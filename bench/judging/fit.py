@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from bench.judging.data import Group
-from bench.judging.scores import Score, Total, both, total
+from bench.judging.scores import Score, Total, both, total, varied
 from regdem.machine.timing import Timing
 
 GRID: dict[str, tuple[float, ...]] = {
@@ -28,14 +28,19 @@ GRID: dict[str, tuple[float, ...]] = {
     "softness": (2.0, 3.0, 4.0, 5.0),
     "memory_softness": (2.0, 2.5, 3.0, 4.0),
     "branch_cycles": (0.0, 2.0, 4.0, 8.0),
+    "start_cycles": (0.0, 250.0, 500.0),
+    "kept_power": (0.0, 0.5, 1.0),
+    "pending_lost": (0.0, 0.25, 0.5),
 }
 """What loads and moves first, knees behind: the other way round the knees make up for it, and the
 fit ends where no single step leads on."""
 Setting = tuple[float, ...]
-PRIOR: Setting = (32.0, 1.0, 1.0, 131072.0, 1.0, 0.5, 1.0, 1.0, 4.0, 3.0, 4.0)
+PRIOR: Setting = (32.0, 1.0, 1.0, 131072.0, 1.0, 0.5, 1.0, 1.0, 4.0, 3.0, 4.0, 500.0, 0.5, 0.0)
 """Half of L2's port to an SM; one slot; all of L2; the 128 KiB of instruction cache measured on
 Volta (Jia et al., arXiv 1804.06826); places on their own; half of the conflicts hidden; all of L1;
-stores written through; soft knees, softer where memory is busy; a pipeline refill."""
+stores written through; soft knees, softer where memory is busy; a pipeline refill; about a latency
+of DRAM to start a block; hits of other warps' lines halfway between those that stay and all; loads
+that follow each other at once meet in L1."""
 PROFILE_GRID: dict[str, tuple[float, ...]] = {
     "profile_peak": (0.7, 0.85, 1.0),
     "profile_time_power": (0.0, 0.5, 1.0),
@@ -127,7 +132,7 @@ class Fit:
             for value in values:
                 tried = (*now[:place], value, *now[place + 1 :])
                 every, parts = self.judged(dict.fromkeys(names, tried))
-                found.append((name, value, total(every), total(parts)))
+                found.append((name, value, total(varied(every)), total(varied(parts))))
         for name, value in self.machine.model.items():
             fitted = name in GRID or name in PROFILE_GRID
             for changed in () if fitted else (value / 2, value, 2 * value):
@@ -135,7 +140,8 @@ class Fit:
                 machine = dataclasses.replace(self.machine, model=model)
                 other = Fit(self.groups, machine, grid=True)
                 every, parts = other.judged(dict.fromkeys(names, now))
-                found.append((f"{name} (grid known)", changed, total(every), total(parts)))
+                means = total(varied(every)), total(varied(parts))
+                found.append((f"{name} (grid known)", changed, *means))
         return found
 
     def settings(self) -> dict[str, Setting]:

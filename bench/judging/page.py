@@ -8,7 +8,13 @@ from typing import Any
 
 from bench.judging.fit import GRID, PROFILE_GRID, Setting
 from bench.judging.scores import Score, Total, total
-from regdem.choice import LEAST_GAIN, LEAST_OF_ORDER, LEAST_OF_REWRITE, WORST_GAIN
+from regdem.choice import (
+    FEWER_WARPS,
+    LEAST_GAIN,
+    LEAST_OF_ORDER,
+    LEAST_OF_REWRITE,
+    WORST_GAIN,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class Judgement:
     binary_with_grid: Sequence[Score]
     own: Sequence[Score]
     own_binary: Sequence[Score]
+    same_code: Sequence[Score]
+    """Blind, of inputs that only declare more registers."""
     settings: dict[str, Setting]
     fitted: Setting
     profiled: tuple[Sequence[Score], Sequence[Score]]
@@ -48,6 +56,8 @@ class Judgement:
             if known:
                 rows.append((f"blind, input profiled, {name}", total(known)))
                 rows.append((f"the same kernels without the profile, {name}", total(same)))
+        if self.same_code:
+            rows.append(("blind, the same code with fewer warps", total(self.same_code)))
         return rows
 
 
@@ -68,9 +78,11 @@ def markdown(judgement: Judgement) -> str:
         "over that of the chosen one, geometric mean. *gain*: time of the input over that of the "
         f"chosen one. A build is chosen if it is predicted {LEAST_GAIN} times as fast typically "
         f"({LEAST_OF_REWRITE} if it is the input rewritten, {LEAST_OF_ORDER} if nothing was put "
-        "in), "
+        f"in), times the power {FEWER_WARPS} of the ratio of resident warps where they are fewer, "
         f"and at least {WORST_GAIN} times at the lower end of the interval; else the input "
-        "stays. *covered*: measured speed-ups inside the predicted interval (2 % for noise). "
+        "stays. *The same code with fewer warps*: the inputs with more registers declared than "
+        "they use, timed in a run of their own; they count in the fit, not in the other rows. "
+        "*covered*: measured speed-ups inside the predicted interval (2 % for noise). "
         "*error*: mean of the absolute log of predicted over measured speed-up, at most 0.7 each.",
         "",
         "| what | kernels, by session | builds | tau | regret | gain | worst choice | covered "

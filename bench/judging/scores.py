@@ -83,7 +83,10 @@ def score(group: Group, predicted: Mapping[str, Prediction]) -> Score:
     default, *others = group.builds
     before = predicted[default.variant]
     gains = {b.variant: gain(before, predicted[b.variant], is_rewrite=b.is_binary) for b in others}
-    floors = [least_gain(is_rewrite=b.is_binary, is_order=b.is_order) for b in others]
+    floors = [
+        least_gain(before, predicted[b.variant], is_rewrite=b.is_binary, is_order=b.is_order)
+        for b in others
+    ]
     place = best_of([gains[b.variant] for b in others], floors)
     chosen = default if place is None else others[place]
     best = min(group.builds, key=lambda b: b.milliseconds)
@@ -106,6 +109,11 @@ def score(group: Group, predicted: Mapping[str, Prediction]) -> Score:
         covered=covered,
         error=sum(errors) / len(errors),
     )
+
+
+def varied(scores: Sequence[Score]) -> list[Score]:
+    """Those of builds that differ in their code."""
+    return [score for score in scores if not score.group.is_same_code]
 
 
 def binary_only(group: Group) -> Group | None:

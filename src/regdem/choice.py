@@ -4,9 +4,11 @@ The rule is about loss as much as gain: the best variant is taken if it is predi
 `LEAST_GAIN` times as fast typically (`LEAST_OF_REWRITE` where it is the reference rewritten, which
 keeps its schedule; `LEAST_OF_ORDER` where only registers and the order are new, unless much of the
 code is fetched from L2), and at the lower end of the interval not less than `WORST_GAIN` times.
-Otherwise the reference stays, with the reason. The interval spans the assumptions about locality
-and the model's own error, which alone is 8 %: a variant that is no slower under any assumption
-passes. `bench/judge.py` says what the rule loses and wins.
+With fewer warps resident a variant must gain more, `FEWER_WARPS` per logarithm of the ratio: the
+model's error, measured with the same code at several residencies. Otherwise the reference stays,
+with the reason. The interval spans the assumptions about locality and the model's own error, which
+alone is 8 %: a variant that is no slower under any assumption passes. `bench/judge.py`, which
+judges by the rule of this file, says what it loses and wins.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ LEAST_GAIN = 1.02
 LEAST_OF_REWRITE = 1.01
 LEAST_OF_ORDER = 1.0
 WORST_GAIN = 0.89
+FEWER_WARPS = 0.1
 _FETCHED_SHARE = 0.1
 
 
@@ -141,27 +144,29 @@ def rewrites(outcome: Outcome, reference: str) -> bool:
     return outcome.spec.kind != "build" and outcome.spec.base == reference
 
 
-def least_gain(*, is_rewrite: bool, is_order: bool) -> float:
+def least_gain(before: Prediction, after: Prediction, *, is_rewrite: bool, is_order: bool) -> float:
     """What a variant must be predicted to gain typically.
 
-    `is_rewrite`: of the reference, not of another build; `is_order`: with nothing put in and the
-    same residency, so that there is little to lose.
+    `is_rewrite`: of the reference, not of another build; `is_order`: with nothing put in, so that
+    at the same residency there is little to lose.
     """
-    if not is_rewrite:
-        return LEAST_GAIN
-    return LEAST_OF_ORDER if is_order else LEAST_OF_REWRITE
+    fewer = before.active_warps / after.active_warps if after.active_warps else 1.0
+    least = LEAST_OF_REWRITE if is_rewrite else LEAST_GAIN
+    if is_rewrite and is_order and fewer <= 1.0:
+        # Where instructions come from L2, what an order does to waits for data tells little: 1.01
+        # predicted for one of `cardiac_ventricle` was 0.95 on an H200.
+        least = LEAST_GAIN if after.fetched_from_l2 > _FETCHED_SHARE else LEAST_OF_ORDER
+    return least * max(1.0, fewer) ** FEWER_WARPS
 
 
-def _least_gain(outcome: Outcome, reference: str, before: State) -> float:
-    spec, after = outcome.spec, outcome.state
-    is_order = spec.kind == "schedule" or spec.candidates == NO_ORDER
-    is_order = is_order and after is not None and after.active_warps >= before.active_warps
-    prediction = outcome.prediction
-    if is_order and prediction is not None and prediction.fetched_from_l2 > _FETCHED_SHARE:
-        # Where instructions come from L2, what an order does to waits for data tells little:
-        # 1.01 predicted for one of `cardiac_ventricle` was 0.95 on an H200.
-        return LEAST_GAIN
-    return least_gain(is_rewrite=rewrites(outcome, reference), is_order=is_order)
+def _least_gain(outcome: Outcome, reference: str, before: Prediction) -> float:
+    spec = outcome.spec
+    return least_gain(
+        before,
+        outcome.prediction or before,
+        is_rewrite=rewrites(outcome, reference),
+        is_order=spec.kind == "schedule" or spec.candidates == NO_ORDER,
+    )
 
 
 def best_of(
@@ -195,7 +200,7 @@ def choose(
     }
     usable = [o for o in outcomes if id(o) in gains]
     ranked = sorted(usable, key=lambda o: o.prediction.predicted_cycles if o.prediction else 0.0)
-    floors = [_least_gain(o, reference, before) for o in ranked]
+    floors = [_least_gain(o, reference, prediction) for o in ranked]
     place = best_of([gains[id(o)] for o in ranked], floors)
     chosen = None if place is None else ranked[place]
     if chosen is not None:
@@ -206,7 +211,7 @@ def choose(
             else f"the {reference} does not fit on an SM with {threads} threads"
         )
     else:
-        reason = _why_not(outcomes, usable, gains, prediction, before, reference)
+        reason = _why_not(outcomes, usable, gains, prediction, reference)
     return KernelChoice(
         name, before, prediction, tuple(outcomes), chosen, reason, threads, reference
     )
@@ -217,7 +222,6 @@ def _why_not(
     usable: Sequence[Outcome],
     gains: dict[int, tuple[float, float, float]],
     prediction: Prediction,
-    before: State,
     reference: str,
 ) -> str:
     if not outcomes:
@@ -227,7 +231,7 @@ def _why_not(
         return f"no variant could be made: {first.reason}"
     best = max(usable, key=lambda o: gains[id(o)][0])
     typical, least, _ = gains[id(best)]
-    if typical < _least_gain(best, reference, before):
+    if typical < _least_gain(best, reference, prediction):
         return (
             f"the best variant, {best.spec.name}, is predicted {typical:.2f} times as fast; "
             f"the kernel is bound by {prediction.bound_by}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from regdem.binary.kernel import Kernel
 from regdem.machine import Occupancy, block_shape, occupancy
 from regdem.machine.timing import timing, timing_source
 from regdem.predict.locality import AVERAGED, SCENARIOS
-from regdem.predict.model import Prediction, predict
+from regdem.predict.model import Prediction, predict, predict_summary, speedup
 from regdem.predict.paper import occupancy_factor, paper_cycles
+from regdem.predict.summary import summarise
 from regdem.predict.traffic import accesses
 from regdem.promotion import promote_kernel
 from regdem.rewrite import Request
@@ -69,6 +71,37 @@ def test_more_warps_help_while_nothing_is_full_and_less_and_less(cubin: Cubin) -
     gains = [a / b for a, b in itertools.pairwise(cycles)]
     assert gains == sorted(gains, reverse=True)
     assert gains[0] == pytest.approx(2.0, rel=0.05)
+
+
+def test_fewer_warps_help_where_frames_crowd_l1(cubin: Cubin) -> None:
+    summary = summarise(cubin.kernel("single"))
+    assert 0 < summary.slot_bytes <= summary.local_bytes
+    assert not summary.indexed
+    machine = timing("sm_90")
+
+    def gain(local_bytes: int) -> float:
+        code = replace(summary, local_bytes=local_bytes)
+        many, few = (
+            predict_summary(code, occupancy("sm_90", THREADS, registers), machine)
+            for registers in (32, 64)
+        )
+        return many.predicted_cycles / few.predicted_cycles
+
+    assert gain(16) < 1.0 < gain(192)
+
+
+def test_how_much_of_an_indexed_array_is_in_use_is_not_known(cubin: Cubin) -> None:
+    spills = replace(summarise(cubin.kernel("single")), local_bytes=512)
+    accesses = spills.of("local_load").instructions + spills.of("local_store").instructions
+    array = replace(spills, slot_bytes=0, indexed=accesses)
+    at = occupancy("sm_90", THREADS, 32)
+    known, unknown = (predict_summary(each, at, timing("sm_90")) for each in (spills, array))
+    assert known.array_waits == 0.0
+    assert 0.0 < unknown.array_waits < 1.0
+    assert unknown.by_scenario["cached"] < known.by_scenario["cached"]
+    fewer = predict_summary(array, occupancy("sm_90", THREADS, 64), timing("sm_90"))
+    typical, least, most = speedup(unknown, fewer)
+    assert most / least > 1.3 * max(1.0, typical)
 
 
 def test_a_full_pipe_gains_nothing(cubin: Cubin) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from regdem.binary.cubin import Cubin
 from regdem.cli.predict import command
 from regdem.errors import UsageError
 from regdem.machine import occupancy
+from regdem.machine.timing import timing
 from regdem.predict.model import learn, predict, speedup
-from regdem.predict.profile import Profile, read_profile
+from regdem.predict.profile import Corrections, Profile, corrections, read_profile
+from regdem.predict.summary import Traffic, summarise
 
 DATA = Path(__file__).parent / "data" / "patterns.cubin"
 DETAILS = """==PROF== Connected to process 7
@@ -109,6 +112,29 @@ def test_a_profile_is_met() -> None:
         for each in (profile, busier)
     ]
     assert gains[0] > gains[1]
+
+
+def test_a_profile_counts_less_where_the_code_spills() -> None:
+    kernel = Cubin.parse(DATA.read_bytes(), DATA.name).kernel("gathered")
+    half, full = occupancy("sm_90", 256, 64), occupancy("sm_90", 256, 32)
+    profile = Profile(issue_pct=80.0, l1_pct=35.0, l2_pct=40.0, dram_pct=20.0)
+    summary, machine = summarise(kernel), timing("sm_90")
+    spilled = replace(summary, traffic={**summary.traffic, "local_load": Traffic(1.0, 1.0, 128.0)})
+    assert corrections(spilled, half, profile, machine).share < 0.5
+    known = corrections(summary, half, profile, machine)
+    assert 0.5 < known.share < 1.0
+    assert corrections(spilled, half, Profile(bound="latency-bound"), machine).share == 1.0
+
+    def gain(correct: Corrections | None) -> float:
+        before, after = (predict(kernel, o, correct=correct) for o in (half, full))
+        return speedup(before, after)[0]
+
+    whole, plain = gain(replace(known, share=1.0)), gain(None)
+    assert min(whole, plain) < gain(known) < max(whole, plain)
+    corrected = predict(kernel, half, correct=known)
+    assert corrected.predicted_cycles == pytest.approx(
+        predict(kernel, half, correct=replace(known, share=1.0)).predicted_cycles
+    )
 
 
 def test_words_order_the_gain_of_more_warps() -> None:

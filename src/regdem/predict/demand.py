@@ -9,10 +9,12 @@ least N times one warp's demand on each pipe; near the point where the two meet 
 (`waits`; memory: bytes beyond L1), so the gain of more warps fades as pipes fill. L1 is what
 shared memory leaves of unified memory.
 Local memory and lines that a warp comes back to after a wait stay in it while the footprint of all
-resident warps is small against it: hits = 1 / (1 + (footprint / (c * L1))^2). Spill stores are
-written through to L2 for the most part. Code that does not fit into the instruction caches comes
-from L2, too: its bytes move through the same port as data. The frames of the warps of all SMs stay
-in L2 in the same way; what does not goes to DRAM. The constants stand in
+resident warps is small against it: kept = 1 / (1 + (footprint / (c * L1))^2). Where they do not
+stay, neither does what other warps have loaded, so that hits for the first time are fewer, too
+(with the power `kept_power` of kept). Stores and spill stores are written through to L2, and so
+several stores to parts of one sector are that many. Code that does not fit into the instruction
+caches comes from L2, too: its bytes move through the same port as data. The frames of the warps of
+all SMs stay in L2 in the same way; what does not goes to DRAM. The constants stand in
 `machine/data/timing.toml`, those of the group `model` fitted by `bench/judge.py`.
 """
 
@@ -90,25 +92,27 @@ def case(
     """The case of `warps` resident warps, in blocks of `block_warps`, with `l1_bytes` of L1."""
     correction = correction or Correction()
     known, constants = machine.latency, machine.model
-    near = locality.l1 * (l1_bytes / machine.l1_and_shared_bytes) ** constants["l1_exponent"]
+    l1_share = l1_bytes / machine.l1_and_shared_bytes
+    use = _Footprint.of(summary, warps, l1_bytes, locality, constants["local_capacity"])
+    near = locality.l1 * l1_share ** constants["l1_exponent"]
+    near *= use.kept ** constants["kept_power"]
     room = 1.0
     if locality.crowd_bytes:
         room = min(1.0, l1_bytes / warps / locality.crowd_bytes) ** 2
     gathered = near * room
-    kept = _kept(summary, warps, l1_bytes, constants["local_capacity"])
-    if summary.is_recursive:
-        kept *= room
+    kept = use.kept * room if summary.is_recursive else use.kept
     loads, gathers = summary.of("load").instructions, summary.of("gather").instructions
     hit = near if not gathers else (near * loads + gathered * gathers) / (loads + gathers)
     latency = memory_cycles(summary, hit, locality.dram, machine)
-    lost = _lost(summary, warps, machine)
+    lost = _lost(summary, use.frame_bytes, warps, machine)
     behind = (1.0 - lost) * known["l2"] + lost * known["dram"]
     local = kept * known["local"] + (1.0 - kept) * behind
     time = summary.time(latency, local)
-    demands = _demands(summary, locality, machine, near, gathered, kept, lost)
+    share = _Shares(near, gathered, kept, use.kept_pending, lost)
+    demands = _demands(summary, locality, machine, share)
     busy = {k: warps * correction.demand(k, v) for k, v in demands.items()}
     branches = constants["branch_cycles"] * summary.pipes.get("control", 0.0)
-    alone = (time.cycles + branches) * correction.time
+    alone = (time.cycles + branches + constants["start_cycles"]) * correction.time
     stalls = {k: v * correction.time for k, v in time.lost.items()}
     waiting = barrier_cycles(summary, alone, latency, busy, block_warps / warps, machine)
     if waiting:
@@ -124,32 +128,60 @@ def case(
     )
 
 
-def _kept(summary: Summary, warps: int, l1_bytes: int, capacity: float) -> float:
-    """Share of local accesses, and of lines come back to, that are still in L1."""
-    footprint = warps * (32 * summary.local_bytes + summary.reused_bytes)
-    if footprint == 0:
-        return 1.0
-    return 1.0 / (1.0 + (footprint / max(1.0, capacity * l1_bytes)) ** 2)
+@dataclass(frozen=True)
+class _Footprint:
+    """What all resident warps have in L1: bytes of a thread's frame that are in use, the share of
+    what a warp comes back to after a wait that has stayed there (`kept`), and of what it touches
+    again while other loads are under way (`kept_pending`)."""
+
+    frame_bytes: float
+    kept: float
+    kept_pending: float
+
+    @staticmethod
+    def of(
+        summary: Summary, warps: int, l1_bytes: int, locality: Locality, capacity: float
+    ) -> _Footprint:
+        room = max(1.0, capacity * l1_bytes)
+        frame = float(summary.local_bytes)
+        if summary.indexed:
+            array = max(0, summary.local_bytes - summary.slot_bytes)
+            frame -= (1.0 - locality.array) * array
+        own = 32 * frame + summary.reused_bytes
+        return _Footprint(
+            frame,
+            1.0 / (1.0 + (warps * own / room) ** 2),
+            1.0 / (1.0 + (warps * (own + summary.pending_lines_bytes) / room) ** 2),
+        )
 
 
-def _lost(summary: Summary, warps: int, machine: Timing) -> float:
+def _lost(summary: Summary, frame_bytes: float, warps: int, machine: Timing) -> float:
     """Share of the spills beyond L1 that L2 loses to DRAM."""
     sms = limits(summary.arch).reference_sms or 1
-    footprint = 32 * summary.local_bytes * warps * sms
+    footprint = 32 * frame_bytes * warps * sms
     if footprint == 0:
         return 0.0
     room = machine.model["local_share_of_l2"] * machine.l2_bytes
     return 1.0 / (1.0 + (room / footprint) ** 2)
 
 
+@dataclass(frozen=True)
+class _Shares:
+    """Of sectors touched first, by loads (`near`) and gathers, that are in L1; of those touched
+    again, that have stayed there (`kept`, `kept_pending`); of spills that L2 has lost to DRAM."""
+
+    near: float
+    gathered: float
+    kept: float
+    kept_pending: float
+    lost: float
+
+
 def _demands(
     summary: Summary,
     locality: Locality,
     machine: Timing,
-    near: float,
-    gathered: float,
-    kept: float,
-    lost: float,
+    share: _Shares,
 ) -> dict[str, float]:
     """Cycles of the SM that one warp's work keeps each pipe busy."""
     rate, constants = machine.rate, machine.model
@@ -170,18 +202,20 @@ def _demands(
     wavefronts = sum(each.wavefronts for each in summary.traffic.values())
     wavefronts += (locality.gather - 1.0) * gather.wavefronts
     found["l1"] = wavefronts / rate["wavefront"]
-    again = (load.repeated_bytes + gather.repeated_bytes) * (1.0 - kept)
-    read = (load.sector_bytes + again) * (1.0 - near)
-    read += locality.gather * gather.sector_bytes * (1.0 - gathered)
+    read = load.sector_bytes * (1.0 - share.near)
+    read += locality.gather * gather.sector_bytes * (1.0 - share.gathered)
+    read += (load.repeated_bytes + gather.repeated_bytes) * (1.0 - share.kept)
+    pending = constants["pending_lost"] * (load.pending_bytes + gather.pending_bytes)
+    read += pending * (1.0 - share.kept_pending)
     store = summary.of("store")
     written = store.sector_bytes
-    spilled = local_load.sector_bytes * (1.0 - kept)
-    spilled += local_store.sector_bytes * max(constants["store_through"], 1.0 - kept)
-    moved = read + written + store.repeated_bytes + spilled
+    spilled = local_load.sector_bytes * (1.0 - share.kept)
+    spilled += local_store.sector_bytes * max(constants["store_through"], 1.0 - share.kept)
+    moved = read + written + store.repeated_bytes + store.pending_bytes + spilled
     moved += summary.of("atomic").sector_bytes
     moved += INSTRUCTION_BYTES * fetched_from_l2(summary, machine)
     found["l2"] = moved / machine.l2_bytes_per_cycle
-    far = (read + written) * locality.dram + spilled * lost
+    far = (read + written) * locality.dram + spilled * share.lost
     found["dram"] = far / machine.dram_bytes_per_cycle
     return found
 

@@ -22,7 +22,7 @@ predictions are off, and how often the interval holds, is measured by `bench/jud
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regdem.binary.kernel import Kernel
@@ -40,6 +40,9 @@ ten measured speed-ups lie in the interval (docs/results/predictor.md)."""
 _BUSY, _ERROR_AT_ISSUE = 0.8, 0.05
 """Where issue slots are this busy before, gains come from fewer instructions or better schedules,
 which a model of stalls judges worse: what is added to the error of another schedule."""
+_ERROR_OF_ARRAYS = 0.25
+"""Per share of a warp's time that it waits for arrays in local memory, indexed at run time: of a
+stack or table neither the part in use is known nor how paths of lanes differ."""
 _GUESS = "some addresses come from loaded data: their locality is a guess"
 
 
@@ -51,7 +54,8 @@ class Prediction:
     most, `by_scenario` all of them. `utilisation` is each pipe's share of the typical cycles;
     `stalls` one warp's cycles by cause. `memory_wait_cycles`: of a wait for global memory, on the
     typical assumption, and `places_awaited` how many places such a wait is for. `fetched_from_l2`:
-    share of instructions. `waves`: of the grid, where it is given.
+    share of instructions. `array_waits`: share of a warp's time that it waits for arrays in local
+    memory. `waves`: of the grid, where it is given.
     """
 
     kernel: str
@@ -69,6 +73,7 @@ class Prediction:
     memory_wait_cycles: float = 0.0
     places_awaited: float = 0.0
     fetched_from_l2: float = 0.0
+    array_waits: float = 0.0
     waves: float | None = None
     is_profiled: bool = False
 
@@ -149,14 +154,13 @@ def predict_summary(
             notes=("the launch does not fit on an SM",),
         )  # fmt: skip
     l1_bytes = l1_left(residency, summary.arch, machine)
-    fix = correct or {}
-    block = residency.warps_per_block
-    cases = {
-        s.name: case(summary, warps, l1_bytes, s, machine, fix.get(s.name), block)
-        for s in SCENARIOS
-    }
-    launch = _Launch(summary, residency, machine, l1_bytes, fix, grid_blocks)
+    launch = _Launch(summary, residency, machine, l1_bytes, correct, grid_blocks)
+    cases = {s.name: launch.at(s, residency.active_blocks) for s in SCENARIOS}
     totals = {s.name: launch.total(s, cases[s.name]) for s in SCENARIOS}
+    if correct is not None and correct.share < 1.0:
+        plain = replace(launch, correct=None)
+        alone = {s.name: plain.total(s, plain.at(s, residency.active_blocks)) for s in SCENARIOS}
+        totals = {name: correct.total(name, each, alone[name]) for name, each in totals.items()}
     typical = cases[TYPICAL.name]
     averaged = [math.log(totals[s.name]) for s in AVERAGED]
     return Prediction(
@@ -175,6 +179,7 @@ def predict_summary(
         memory_wait_cycles=typical.memory_cycles if summary.awaited else 0.0,
         places_awaited=sum(places * share for places, share in summary.awaited),
         fetched_from_l2=fetched_from_l2(summary, machine) / max(1.0, summary.instructions),
+        array_waits=_array_waits(summary, typical),
         waves=launch.waves,
         is_profiled=correct is not None,
     )
@@ -187,9 +192,9 @@ def speedup(
 
     `is_rewrite`: `after` has the schedule of `before`, but for what was inserted or replaced.
 
-    The interval spans the assumptions about locality, and is widened on both sides by the model's
-    own error, which grows with what is predicted to change. Equal predictions (the same code) have
-    no interval. Infinite where only `after` fits on an SM, 0 where `after` does not.
+    The interval spans the assumptions about locality, and is widened at each end by the model's own
+    error, which grows with what is predicted to change there. Equal predictions (the same code)
+    have no interval. Infinite where only `after` fits on an SM, 0 where `after` does not.
     """
     if after.active_warps == 0:
         return 0.0, 0.0, 0.0
@@ -199,11 +204,13 @@ def speedup(
         return 1.0, 1.0, 1.0
     each = [before.by_scenario[name] / cycles for name, cycles in after.by_scenario.items()]
     typical = before.predicted_cycles / after.predicted_cycles
-    error = _ERROR + _ERROR_OF_CHANGE * abs(math.log(typical))
+    error = _ERROR + _ERROR_OF_ARRAYS * max(before.array_waits, after.array_waits)
     if not is_rewrite and before.utilisation.get("issue", 0.0) >= _BUSY:
         error += _ERROR_AT_ISSUE
-    wider = math.exp(error)
-    return typical, min(each) / wider, max(each) * wider
+    least, most = min(each), max(each)
+    low = math.exp(error + _ERROR_OF_CHANGE * abs(math.log(least)))
+    high = math.exp(error + _ERROR_OF_CHANGE * abs(math.log(most)))
+    return typical, least / low, most * high
 
 
 def _notes(summary: Summary, machine: Timing) -> tuple[str, ...]:
@@ -217,6 +224,15 @@ def _notes(summary: Summary, machine: Timing) -> tuple[str, ...]:
     if summary.is_asynchronous:
         notes.append("bulk copies: the wait for them is not modelled")
     return tuple(notes)
+
+
+def _array_waits(summary: Summary, typical: Case) -> float:
+    """See `Prediction.array_waits`."""
+    spills = summary.of("local_load").instructions + summary.of("local_store").instructions
+    if not spills or not typical.warp_cycles:
+        return 0.0
+    waiting = typical.stalls.get("local_memory", 0.0) / typical.warp_cycles
+    return waiting * summary.indexed / spills
 
 
 def _bound(typical: Case) -> str:
@@ -235,7 +251,7 @@ class _Launch:
     residency: Occupancy
     machine: Timing
     l1_bytes: int
-    correct: Corrections
+    correct: Corrections | None
     grid_blocks: int | None
 
     @property
@@ -256,14 +272,14 @@ class _Launch:
             return full.cycles * _REFERENCE_WARPS / full.warps
         resident = self.residency.active_blocks
         if self._blocks <= resident:
-            return self._at(locality, math.ceil(self._blocks)).cycles
+            return self.at(locality, math.ceil(self._blocks)).cycles
         drain = self.machine.model["drain"] * (1.0 - resident / self._blocks)
-        alone = self._at(locality, 1).cycles
+        alone = self.at(locality, 1).cycles
         return full.cycles * self._blocks / resident + drain * alone
 
-    def _at(self, locality: Locality, blocks: int) -> Case:
-        """Fewer blocks than would fit."""
+    def at(self, locality: Locality, blocks: int) -> Case:
+        """So many resident blocks."""
         warps = max(1, blocks) * self.residency.active_warps // self.residency.active_blocks
-        fix = self.correct.get(locality.name)
+        fix = self.correct.by_locality.get(locality.name) if self.correct else None
         block = self.residency.warps_per_block
         return case(self.summary, warps, self.l1_bytes, locality, self.machine, fix, block)

@@ -9,8 +9,13 @@ its predicted use the measured one; a pipe is full at a share of what counters c
 would make all of it together take the measured time per instruction (`profile_time_power`; all of
 it where only a word is given; at least `profile_least_wait` of the measured time, even where pipes
 explain all of it). Variants are then predicted with these (`model.learn`): what they add or save is
-the model's, what they share with the input is measured. `bench/judge.py` fits the three constants
-to kernels other than the one judged, and has rows with and without a profile.
+the model's, what they share with the input is measured.
+
+A profile tells sums, not which part of the code they come from: above all not what spills ask for
+and what the rest does. So the change that a variant is predicted to bring is a mean (of logarithms)
+of that with what was learned, which counts `profile_share`, and that without; where the profiled
+code itself uses local memory, `profile_share_spilled`. `bench/judge.py` fits the five constants to
+kernels other than the one judged, and has rows with and without a profile.
 
 A profile is read from a JSON or CSV export of Nsight Compute (`ncu --csv`, with or without
 `--page raw`; JSON with metric names as keys at any depth, or objects with a name and a value), or
@@ -39,8 +44,6 @@ from regdem.predict.locality import SCENARIOS
 from regdem.predict.summary import Summary
 from regdem.predict.waits import warp_cycles
 
-Corrections = Mapping[str, Correction]
-"""By name of the assumption about locality."""
 WORDS = ("latency-bound", "memory-bound", "issue-bound")
 _QUIET, _FULL = 0.45, 0.88
 """Use of a pipe that is not, and that is, what bounds a kernel: what the words stand for."""
@@ -118,6 +121,23 @@ class Profile:
         body = {key: value for key, value in vars(self).items() if value not in (None, "")}
         stalls = body.pop("stalls")
         return body | {f"stall_{reason}": value for reason, value in stalls.items()}
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What a profile says of a kernel and its variants, by name of the assumption about locality.
+
+    `share`: how much the change counts that a variant brings with the corrections, against that
+    without. `levels`: how many times as long the profiled code takes with them.
+    """
+
+    by_locality: Mapping[str, Correction]
+    levels: Mapping[str, float]
+    share: float = 1.0
+
+    def total(self, name: str, corrected: float, plain: float) -> float:
+        """Cycles of a variant from those with the corrections and those without."""
+        return corrected**self.share * (plain * self.levels.get(name, 1.0)) ** (1.0 - self.share)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -266,25 +286,25 @@ def _names_kernel(cell: str | None, kernel: str) -> bool:
 def corrections(
     summary: Summary, residency: Occupancy, profile: Profile, machine: Timing
 ) -> Corrections:
-    """Factors that make the model agree with a profile of `summary` at `residency`."""
+    """What makes the model agree with a profile of `summary` at `residency`."""
     if residency.active_warps == 0 or profile.is_empty:
-        return {}
+        return Corrections({}, {})
     l1_bytes = l1_left(residency, summary.arch, machine)
-    return {
-        scenario.name: _correction(
-            case(
-                summary,
-                residency.active_warps,
-                l1_bytes,
-                scenario,
-                machine,
-                block_warps=residency.warps_per_block,
-            ),
-            profile,
-            machine,
-        )
-        for scenario in SCENARIOS
-    }
+    found: dict[str, Correction] = {}
+    levels: dict[str, float] = {}
+    for scenario in SCENARIOS:
+        at = summary, residency.active_warps, l1_bytes, scenario, machine
+        plain = case(*at, None, residency.warps_per_block)
+        found[scenario.name] = _correction(plain, profile, machine)
+        corrected = case(*at, found[scenario.name], residency.warps_per_block)
+        levels[scenario.name] = corrected.cycles / plain.cycles
+    return Corrections(found, levels, 1.0 if profile.bound else _share(summary, machine))
+
+
+def _share(summary: Summary, machine: Timing) -> float:
+    """See `Corrections.share`."""
+    spills = summary.of("local_load").instructions + summary.of("local_store").instructions
+    return machine.model["profile_share_spilled" if spills else "profile_share"]
 
 
 def _correction(now: Case, profile: Profile, machine: Timing) -> Correction:

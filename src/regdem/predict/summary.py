@@ -55,13 +55,14 @@ Stalls = dict[str, float]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Accesses of one kind, per warp: instructions, L1 wavefronts, bytes of sectors touched first
-    and of sectors touched again after a wait."""
+    """Accesses of one kind, per warp: instructions, L1 wavefronts, bytes of sectors touched first,
+    touched again after a wait, and touched again without one (`pending_bytes`)."""
 
     instructions: float = 0.0
     wavefronts: float = 0.0
     sector_bytes: float = 0.0
     repeated_bytes: float = 0.0
+    pending_bytes: float = 0.0
 
     def plus(self, weight: float, access: MemoryAccess) -> Traffic:
         """One more access, `weight` times."""
@@ -70,6 +71,7 @@ class Traffic:
             self.wavefronts + weight * access.wavefronts,
             self.sector_bytes + weight * access.sectors * SECTOR_BYTES,
             self.repeated_bytes + weight * access.repeats * SECTOR_BYTES,
+            self.pending_bytes + weight * access.pending * SECTOR_BYTES,
         )
 
 
@@ -122,6 +124,12 @@ class Summary:
     """Between barriers; none where there are no two of them."""
     awaited: tuple[tuple[int, float], ...] = ()
     """Of the cycles lost to global memory, the share at waits for so many places at once."""
+    pending_lines_bytes: int = 0
+    """Of L1 lines that a warp touches again without a wait in between."""
+    slot_bytes: int = 0
+    """Of the frame, what is accessed at known places: spills, and arrays that were unrolled."""
+    indexed: float = 0.0
+    """Accesses to local memory at other places: arrays indexed at run time."""
 
     def time(self, latency: float, local: float) -> WarpTime:
         """One warp alone, at latencies of global and local accesses in cycles."""
@@ -226,6 +234,9 @@ def summary_of(
         times=tuple(times),
         local_bytes=0,
         reused_bytes=use.reused_bytes,
+        pending_lines_bytes=use.pending_bytes,
+        slot_bytes=len(use.slots),
+        indexed=sum((weight[i] for i in use.indexed), 0.0),
         loop_bytes=max(_loop_bytes(program), default=0),
         code_bytes=INSTRUCTION_BYTES * sum(1 for w in weight if w > 0.0),
         is_recursive=bool(recursive(program)),

@@ -27,19 +27,22 @@ _BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 8, 6: 16}
 _LANES = 32
 _GATHER_STRIDE = SECTOR_BYTES // 2
 """A gather is counted as if its lanes were half a sector apart: an assumption."""
+_STACK, _RZ = 1, 255
 _FAR = frozenset({"global", "generic", "texture", "surface"})
 
 
 @dataclass(frozen=True)
 class MemoryAccess:
     """One memory instruction of a warp: `space`, bytes a lane, L1 wavefronts, and the sectors it
-    touches for the first time (`sectors`) or again after a wait for memory (`repeats`)."""
+    touches for the first time (`sectors`), again after a wait for memory (`repeats`), or again
+    without one (`pending`)."""
 
     space: str
     bytes_per_lane: int
     wavefronts: float
     sectors: float
     repeats: float
+    pending: float
     is_gather: bool
     is_load: bool
     is_atomic: bool
@@ -63,13 +66,17 @@ class MemoryAccess:
 @dataclass(frozen=True)
 class MemoryUse:
     """The memory instructions of a program, constant bank aside, and the bytes of L1 lines that one
-    warp comes back to after a wait (`reused_bytes`, of the block where they are most). `places`:
-    accesses to global memory with the same one are at known distances from each other; gathers
-    have none."""
+    warp comes back to after a wait (`reused_bytes`, of the block where they are most), or without
+    one (`pending_bytes`). `places`: accesses to global memory with the same one are at known
+    distances from each other; gathers have none. `slots`: bytes of the local frame that are
+    accessed at known places; `indexed`: accesses to it at other places."""
 
     accesses: dict[int, MemoryAccess]
     reused_bytes: int
+    pending_bytes: int
     places: dict[int, tuple[int, int]]
+    slots: frozenset[int]
+    indexed: frozenset[int]
 
 
 def memory_use(program: Program) -> MemoryUse:
@@ -81,7 +88,9 @@ def memory_use(program: Program) -> MemoryUse:
     boards: list[int] = code.write_scoreboard.tolist()
     words: list[list[int]] = code.words.tolist()
     found: dict[int, MemoryAccess] = {}
-    most = 0
+    most = pending_most = 0
+    slots: set[int] = set()
+    indexed: set[int] = set()
     for block in program.blocks:
         groups: dict[tuple[int, int], _Group] = {}
         epoch = outstanding = 0
@@ -93,27 +102,35 @@ def memory_use(program: Program) -> MemoryUse:
                 continue
             size = _BYTES.get(get_field(words[i][0], words[i][1], 73, 3), 4)
             address = known.get(i)
-            touched, again, all_sectors = size, 0, float(size)
+            touched, again, pending, all_sectors = size, 0, 0, float(size)
             copied = form.name == COPY
             far = form.memory in _FAR or copied
             if far and address is not None:
                 group = groups.setdefault(address.base, _Group())
-                touched, again, all_sectors = group.touch(address, size, epoch)
+                touched, again, pending, all_sectors = group.touch(address, size, epoch)
                 if form.reads_memory and boards[i] != NO_SCOREBOARD:
                     outstanding |= 1 << boards[i]
+            if form.memory == "local":
+                if address is None or address.base[0] in (_STACK, _RZ):
+                    start = address.offset if address is not None else 0
+                    slots.update(range(start, start + size))
+                else:
+                    indexed.add(i)
             found[i] = MemoryAccess(
                 space="global" if copied else form.memory,
                 bytes_per_lane=size,
                 wavefronts=max(1.0, size / 4, all_sectors / 4 if far else 0.0),
                 sectors=touched,
                 repeats=again,
+                pending=pending,
                 is_gather=far and address is not None and address.lanes.kind == "loaded",
                 is_load=form.reads_memory,
                 is_atomic=form.reads_memory and form.writes_memory and not copied,
             )
         most = max(most, sum(group.reused_bytes for group in groups.values()))
+        pending_most = max(pending_most, sum(group.pending_bytes for group in groups.values()))
     places = {i: known[i].base for i, each in found.items() if i in known and not each.is_gather}
-    return MemoryUse(found, most, places)
+    return MemoryUse(found, most, pending_most, places, frozenset(slots), frozenset(indexed))
 
 
 def accesses(program: Program) -> dict[int, MemoryAccess]:
@@ -127,10 +144,11 @@ class _Group:
     def __init__(self) -> None:
         self.sectors: dict[int, int] = {}
         self.lines_again: set[int] = set()
+        self.lines_pending: set[int] = set()
 
-    def touch(self, address: Address, size: int, epoch: int) -> tuple[int, int, float]:
-        """Sectors touched first, sectors touched again after a wait, and all of them."""
-        first = again = 0
+    def touch(self, address: Address, size: int, epoch: int) -> tuple[int, int, int, float]:
+        """Sectors touched first, sectors touched again after a wait or without, and all of them."""
+        first = again = pending = 0
         mine = _sectors(address.lanes, address.offset, size)
         for sector in mine:
             known = self.sectors.get(sector)
@@ -139,8 +157,15 @@ class _Group:
             elif known != epoch:
                 again += 1
                 self.lines_again.add(sector * SECTOR_BYTES // LINE_BYTES)
+            else:
+                pending += 1
+                self.lines_pending.add(sector * SECTOR_BYTES // LINE_BYTES)
             self.sectors[sector] = epoch
-        return first, again, float(len(mine))
+        return first, again, pending, float(len(mine))
+
+    @property
+    def pending_bytes(self) -> int:
+        return len(self.lines_pending) * LINE_BYTES
 
     @property
     def reused_bytes(self) -> int:
