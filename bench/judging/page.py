@@ -101,6 +101,9 @@ def markdown(judgement: Judgement) -> str:
     lines += ["", "## What the constants matter", "", *_sensitivity(judgement)]
     lines += ["", "## By kernel, blind, all builds", "", *_table(judgement.every)]
     lines += ["", "## By kernel, blind, made from the input alone", "", *_table(judgement.binary)]
+    if judgement.same_code:
+        title = "## By kernel, blind, the same code with fewer warps"
+        lines += ["", title, "", *_table(judgement.same_code)]
     return "\n".join(lines) + "\n"
 
 
