@@ -155,9 +155,9 @@ def test_distances_that_the_operands_field_does_not_tell(
     producer: tuple[int, int], consumer: tuple[int, int], least: int, kind: str
 ) -> None:
     """Second and third sources, halves of sources and of results, uniform operands, barriers: each
-    was once taken to be ready, read or over too early, and a new order was wrong on an H200. IMAD.HI
-    and pipes that libraries hardly have next to each other were taken to be faster than ptxas ever
-    leaves them in chains; and results that nobody reads still land."""
+    was once taken to be ready, read or over too early, and a new order was wrong on an H200.
+    IMAD.HI and pipes that libraries hardly have next to each other were taken to be faster than
+    ptxas ever leaves them in chains; and results that nobody reads still land."""
     for stall in range(1, 9):
         assert kinds(producer, stall, consumer) == ([kind] if stall < least else [])
 
