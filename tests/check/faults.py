@@ -23,8 +23,8 @@ from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
 from regdem.check import check_pair
 from regdem.check.layout import highest_register
-from regdem.check.pair import Program
 from regdem.check.pipeline import Pipeline
+from regdem.check.subject import Program
 from regdem.check.timing import timing_of
 from regdem.check.view import CodeView, view_of
 from regdem.machine.latency import latency_table
