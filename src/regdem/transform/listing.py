@@ -379,26 +379,7 @@ def hoisted(task: Task, reach: int) -> list[int]:
     return order
 
 
-def shallow(task: Task) -> list[int]:
-    """An order for few registers: greedily what leaves the fewest in use, near the original."""
-    graph = task.graph
-    missing = [len(places) for places in graph.before]
-    pressure = Pressure(task.values, task.multi_pass)
-    open_places = [k for k, count in enumerate(missing) if not count]
-    order: list[int] = []
-    while open_places:
-        best = min(open_places, key=lambda k: (pressure.effect(k)[1], k))
-        open_places.remove(best)
-        pressure.issue(best)
-        order.append(best)
-        for s, _ in graph.after[best]:
-            missing[s] -= 1
-            if not missing[s]:
-                open_places.append(s)
-    return order
-
-
 __all__ = [
     "Graph", "Pressure", "Task", "Values", "begins", "dependences", "ordered", "peak_of",
-    "shallow", "values_of",
+    "values_of",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A new order within blocks: fewer waits, or fewer registers at the peak.
+"""A new order within blocks: fewer waits.
 
 ptxas orders instructions for the registers it means to use. Where more are free, up to the count at
 which residency would fall, loads can be issued earlier and their users later; where instructions
@@ -38,8 +38,6 @@ from regdem.transform.ground import Ground, Piece, ground_of
 from regdem.transform.hazards import Moved, repair
 from regdem.transform.listing import (
     ordered,
-    peak_of,
-    shallow,
 )
 from regdem.transform.pace import block_cycles
 from regdem.transform.recolour import keep_numbers, moved_webs
@@ -57,8 +55,6 @@ _STEP, _MOST_LESS = 1, 6
 """Registers given up in a segment where colouring fails: at a time, and at most."""
 _ROUNDS = 24
 _NEVER = 1 << 60
-_PEAK_COST, _PEAK_CYCLES = 1.25, 20
-"""What a lower peak may cost a block: a factor, and cycles."""
 _PER_LOOP = 10
 _WORTH = 0.99
 """Other scoreboards alone are worth it where they save more than this leaves."""
@@ -66,7 +62,7 @@ _WORTH = 0.99
 
 @dataclass(frozen=True)
 class RescheduleOptions:
-    """`registers` per thread to stay within. `mode`: "stalls" or "peak".
+    """`registers` per thread to stay within.
 
     `least_gain`: the share of a block's cycles that a new order must save, and `least_cycles` at
     least; `enough_cycles` are enough in any block. `has_slots`: annotated accesses are slots of a
@@ -74,7 +70,6 @@ class RescheduleOptions:
     """
 
     registers: int
-    mode: str = "stalls"
     least_gain: float = 0.03
     least_cycles: int = 3
     enough_cycles: int = 40
@@ -125,8 +120,6 @@ def rescheduled(kernel: Kernel, plan: Plan) -> Rescheduling:
     before = plan.ground.written
     for _ in range(_ROUNDS):
         chosen = plan.chosen(limit)
-        if not chosen and plan.options.mode == "peak":
-            break
         renewed = moved_webs(plan.timeline, found, plan.order(chosen), list(chosen))
         colouring = keep_numbers(renewed, limit, len(program))
         if colouring.failed >= 0:
@@ -241,8 +234,6 @@ class Plan:
 
     def is_worth(self, block: int, before: int, after: int) -> bool:
         """Whether what was written is better enough, with all waits and bank conflicts."""
-        if self.options.mode == "peak":
-            return after <= _PEAK_COST * before + _PEAK_CYCLES
         gained = before - after
         return gained >= min(self.options.least_cycles, self.options.least_gain * before) / 2
 
@@ -255,8 +246,7 @@ class Plan:
             less = self._less.get(piece.segment, 0)
             if less > _MOST_LESS:
                 continue
-            ways = self._fewer if self.options.mode == "peak" else self._faster
-            found = ways(block.start, order, piece, limit - less, cost)
+            found = self._faster(block.start, order, piece, limit - less, cost)
             if found is not None:
                 result[piece.segment], order, cost = found
         return result
@@ -288,22 +278,6 @@ class Plan:
             if there < (cost if best is None else best[2]):
                 best = (places, new, there)
         return None if best is None or cost - best[2] < needed else best
-
-    def _fewer(
-        self, start: int, order: list[int], piece: Piece, limit: int, cost: int
-    ) -> tuple[list[int], list[int], int] | None:
-        """The same of the way with the fewest registers at the peak, down to `limit`."""
-        if piece.peak <= limit:
-            return None
-        best: tuple[list[int], list[int], int] | None = None
-        least = piece.peak
-        for places in self._shallow_tries(piece, order[: piece.segment.start - start], limit):
-            peak = max(limit, peak_of(piece.values, piece.multi_pass, places))
-            new = self._put(start, order, piece, places)
-            there = self.ground.cost(piece.segment.block, new)
-            if peak < least or (best is not None and peak == least and there < best[2]):
-                best, least = (places, new, there), peak
-        return best
 
     def _floor(self, order: Sequence[int]) -> int:
         """Cycles that no order can save: issue, and the busiest pipe."""
@@ -337,18 +311,6 @@ class Plan:
             if peak > limit:
                 break
             yield places
-
-    def _shallow_tries(
-        self, piece: Piece, prefix: Sequence[int], limit: int
-    ) -> Iterable[list[int]]:
-        start = self.ground.start(piece, prefix)
-        task, paths = start.task, start.paths
-        yield shallow(task)
-        for most in range(limit, piece.peak):
-            places = ordered(task, paths, most, most - 2)
-            if places is not None:
-                yield places
-                return
 
 
 def _best_words(plan: Plan, chosen: Chosen, colouring: Colouring) -> tuple[list[Word], list[int]]:
