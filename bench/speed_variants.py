@@ -5,14 +5,16 @@
 Each kernel of the suite whose source stands in `bench/kernels/suite/` is compiled with nvcc for
 sm_90, and `optimize_cubin` runs on it with that many worker processes, wall-clock from the first
 job to the choice. A row a kernel: instructions, registers, rewrites tried and proved, wall-clock
-and processor seconds (the latter hardly depend on what else the machine does), and what is left of
-these on as many free cores for 1,000 instructions. `--write` puts the table between its marks in
+and processor seconds (the latter depend less on what else the machine does), what is left of these
+on as many free cores for 1,000 instructions, and how many cores other processes took meanwhile
+(Linux only). `--write` puts the table between its marks in
 that file.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import resource
 import subprocess
@@ -46,6 +48,8 @@ class Row:
     seconds: float
     processor_seconds: float
     processes: int
+    others: float | None
+    """Cores that other processes took."""
 
     def text(self) -> str:
         """The row of the table."""
@@ -53,7 +57,7 @@ class Row:
         return (
             f"| {self.name} | {self.instructions:,} | {self.registers} | {self.variants} |"
             f" {self.proved} | {self.seconds:.1f} | {self.processor_seconds:.1f} |"
-            f" {per_thousand:.1f} |"
+            f" {per_thousand:.1f} | {'' if self.others is None else f'{self.others:.1f}'} |"
         )
 
 
@@ -73,6 +77,16 @@ def _processor_seconds() -> float:
     )
 
 
+def _busy_seconds() -> float | None:
+    """Of all cores since the machine's start, whoever used them; None where it can't be told."""
+    try:
+        first = Path("/proc/stat").read_text().split("\n")[0].split()
+    except OSError:
+        return None
+    user, nice, system = (int(field) for field in first[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
 def timed(spec: KernelSpec, cubin: Cubin, processes: int) -> Row:
     """All variants of one kernel."""
     kernel = next(k for k in cubin.kernels if re.search(spec.kernel, k.name))
@@ -81,14 +95,16 @@ def timed(spec: KernelSpec, cubin: Cubin, processes: int) -> Row:
         dynamic_shared_bytes=spec.dynamic_shared_bytes,
         reschedule=True,
     )
-    begin, used = time.perf_counter(), _processor_seconds()
+    begin, used, busy = time.perf_counter(), _processor_seconds(), _busy_seconds()
     with ProcessPoolExecutor(processes) as executor:
         _, (choice,) = optimize_cubin(cubin, [kernel], [request], executor=executor)
     seconds, used = time.perf_counter() - begin, _processor_seconds() - used
+    now = _busy_seconds()
+    others = None if busy is None or now is None else max(0.0, (now - busy - used) / seconds)
     proved = sum(outcome.done is not None for outcome in choice.outcomes)
     return Row(
         spec.name, len(kernel.code) // 16, kernel.registers_per_thread, len(choice.outcomes),
-        proved, seconds, used, processes,
+        proved, seconds, used, processes, others,
     )  # fmt: skip
 
 
@@ -104,8 +120,8 @@ def main() -> None:
         raise SystemExit("nvcc is not found")
     lines = [
         "| kernel | instructions | registers | variants | proved | seconds | processor seconds"
-        " | the same per core and 1,000 instructions |",
-        "|---|---|---|---|---|---|---|---|",
+        " | the same per core and 1,000 instructions | cores busy otherwise |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
     with tempfile.TemporaryDirectory() as folder:
