@@ -102,6 +102,8 @@ SYNC_CYCLES = {"BAR": 6, "MEMBAR": 6, "ERRBAR": 6, "WARPSYNC": 5, "BSYNC": 5, "D
 shared memory 6 or more in 15,002 of 15,002 cases, in 12,042 of them 6). A new order of
 `fft_radix16` read shared memory 4 cycles behind BAR, and got what had been there before, on an
 H200."""
+_VARIABLE = ("memory_", "special", "shuffle", "mufu", "variable")
+"""Classes whose results come at no fixed time."""
 _AFTER_SYNC = ("memory_", "special", "shuffle", "mufu", "variable", "fp64")
 
 
@@ -201,13 +203,19 @@ class LatencyTable:
             cycles = self._known[key] = ask(producer, consumer, role)
         return cycles
 
-    def arrival(self, name: str, *, variable: bool = False) -> int:
-        """Cycles after issue at which the results of "class:NAME" land, for the order of writes:
-        when an instruction of another pipe can read them. Of IMAD.WIDE, the low half.
+    def arrival(self, name: str) -> int:
+        """Cycles after issue at which the results of "class:NAME" have landed, for the order of
+        writes: when an instruction of another pipe can read them. Of IMAD.WIDE, the low half.
 
         Of fixed latency what is known, or the most that is assumed; else the least.
         """
-        return VARIABLE_LEAST_CYCLES if variable else self._landing_of(name)[1]
+        return VARIABLE_LEAST_CYCLES if _is_variable(name) else self._landing_of(name)[1]
+
+    def earliest(self, name: str) -> int:
+        """The same as the least, for the second of two writes: what is known, or at once. CS2R has
+        no known landing, and writes sooner than FP64 results that were asked for before it."""
+        known = self._known_landing(name)
+        return known[1] if known else VARIABLE_LEAST_CYCLES if _is_variable(name) else 1
 
     def _required_read(self, producer: str, consumer: str, role: str) -> int:
         cycles = self._read_of_value(producer, consumer, role)
@@ -259,7 +267,7 @@ class LatencyTable:
 
     def _required_write(self, producer: str, consumer: str, role: str) -> int:
         port, first = self._landing_of(producer)
-        second = self._landing_at(consumer, port) or self._landing_of(consumer, variable=True)[1]
+        second = self._landing_at(consumer, port) or self.earliest(consumer)
         bound = max(1, first - second + 1)
         seen = self._evidence.get(keys_of("WAW", producer, consumer, role)[-1])
         if seen is None or seen.seen_at_least < _WRITES_KNOWN:
@@ -270,13 +278,20 @@ class LatencyTable:
         """When a result of "class:NAME" lands that would be read at `port`; 0 if not known."""
         return self._landing.get((name, port)) or self._landing.get((class_of(name), port), 0)
 
-    def _landing_of(self, name: str, *, variable: bool = False) -> tuple[str, int]:
-        """The port, and when. `variable`: a class without known landings is of variable latency."""
+    def _landing_of(self, name: str) -> tuple[str, int]:
+        """The port, and when; the most that is assumed where nothing is known."""
+        return self._known_landing(name) or (_LANDING_PORTS[0], NEVER_SEEN_CYCLES)
+
+    def _known_landing(self, name: str) -> tuple[str, int] | None:
         for known in (name, class_of(name)):
             for port in _LANDING_PORTS:
                 if (known, port) in self._landing:
                     return port, self._landing[known, port]
-        return _LANDING_PORTS[0], VARIABLE_LEAST_CYCLES if variable else NEVER_SEEN_CYCLES
+        return None
+
+
+def _is_variable(name: str) -> bool:
+    return class_of(name).startswith(_VARIABLE)
 
 
 def parse_rows(text: str) -> list[LatencyRow]:

@@ -169,12 +169,11 @@ class _Repair:
         self.name = [forms[f].name for f in code.form_indices]
         self.latency = [forms[f].latency for f in code.form_indices]
         self.sync = [sync_cycles(name) for name in self.name]
-        arrival = latency_table(code.table.arch).arrival
-        # When results land, for the order of two writes; least where the time is not fixed.
-        self.lands = [
-            arrival(f"{kind}:{name}", variable=forms[f].variable_latency)
-            for kind, name, f in zip(self.latency, self.name, code.form_indices, strict=True)
-        ]
+        table = latency_table(code.table.arch)
+        # When results land, for the order of two writes: of the first, and at least of the second.
+        timed = [f"{kind}:{name}" for kind, name in zip(self.latency, self.name, strict=True)]
+        self.lands = [table.arrival(name) for name in timed]
+        self.lands_early = [table.earliest(name) for name in timed]
         self.variable: list[bool] = code.table.variable_latency[code.form].tolist()
         self.multi_pass = code.table.multi_pass[code.form].tolist()
         self.control = [get_control(int(hi)) for hi in code.words[:, 1].tolist()]
@@ -409,7 +408,7 @@ class _Repair:
                 late_cycles = max(late_cycles, (storable if is_store else ready) - now)
             if bit & overwritten:
                 alike = bit & state.cs2r and self.is_cs2r[i]
-                own = self.lands[i] - 1
+                own = self.lands_early[i] - 1
                 first = ready - now - _CS2R_ORDER_SLACK + own if alike else max(0, lands - now)
                 late_cycles = max(late_cycles, first - own)
         for r in members(overwritten) if state.busy_reads else ():
