@@ -9,11 +9,9 @@ from regdem.check.graph import build_graph
 from regdem.check.hazards import hazard_findings
 from regdem.check.scoreboards import BARE, OVER, after_wait, also_covered, covered_by
 from regdem.check.view import view_of
-from regdem.isa.table import table_for
 from regdem.machine.latency import (
     LOW_HALF,
     OF_HIGH_HALF,
-    VARIABLE_LEAST_CYCLES,
     WIDE_MULTIPLY,
     LatencyRow,
     LatencyTable,
@@ -246,8 +244,9 @@ def test_pairs_of_pipes_take_what_chains_of_them_take() -> None:
                 assert table.required("RAW", *names, "r24") == cycles, names
 
 
-def test_classes_of_no_fixed_time_are_those_of_the_instruction_table() -> None:
+def test_where_nothing_tells_the_second_of_two_writes_lands_early() -> None:
     table = latency_table("sm_90")
-    for form in table_for("sm_90").forms:
-        lands = table.earliest(f"{form.latency}:{form.name}")
-        assert (lands == VARIABLE_LEAST_CYCLES) == form.variable_latency, form.name
+    assert table.required("WAW", "fp64:DADD", "alu:IADD3", "") == 6  # lands at 10, at 5
+    assert table.required("WAW", "fp64:DADD", "cs2r:CS2R", "") >= 9
+    for later in ("memory_shared:LDS", "mufu:MUFU", "special:S2R", "shuffle:SHFL"):
+        assert table.required("WAW", "fp64:DADD", later, "") == table.arrival("fp64:DADD") - 1

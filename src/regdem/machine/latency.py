@@ -49,8 +49,10 @@ from regdem.machine.ports import (
 
 NEVER_SEEN_CYCLES = 24
 """Distance asked of a producer about which nothing is known."""
-VARIABLE_LEAST_CYCLES = 12
-"""No variable-latency result arrives sooner after issue."""
+_EARLIEST_CYCLES = 2
+"""When what nothing is known of lands as a second write. CS2R does before an FP64 result that was
+asked for a cycle before it (an H200 gave a wrong result). Loads, MUFU and conversions, slow as they
+are, ptxas issues a cycle before what they overwrite has landed, and hardly ever sooner."""
 _ENOUGH = ((100, 12, 0.02), (20, 8, 0.25))
 """Times at the least distance, files, and share of all times with which a bound is the hardware's:
 of common pairs, and of rare ones that mostly stand so."""
@@ -102,8 +104,6 @@ SYNC_CYCLES = {"BAR": 6, "MEMBAR": 6, "ERRBAR": 6, "WARPSYNC": 5, "BSYNC": 5, "D
 shared memory 6 or more in 15,002 of 15,002 cases, in 12,042 of them 6). A new order of
 `fft_radix16` read shared memory 4 cycles behind BAR, and got what had been there before, on an
 H200."""
-_VARIABLE = ("memory_", "special", "shuffle", "mufu", "variable")
-"""Classes whose results come at no fixed time."""
 _AFTER_SYNC = ("memory_", "special", "shuffle", "mufu", "variable", "fp64")
 
 
@@ -204,18 +204,16 @@ class LatencyTable:
         return cycles
 
     def arrival(self, name: str) -> int:
-        """Cycles after issue at which the results of "class:NAME" have landed, for the order of
-        writes: when an instruction of another pipe can read them. Of IMAD.WIDE, the low half.
-
-        Of fixed latency what is known, or the most that is assumed; else the least.
+        """Cycles after issue at which the results of "class:NAME", of fixed latency, have landed,
+        for the order of writes: when an instruction of another pipe can read them. Of IMAD.WIDE,
+        the low half. What is known, or the most that is assumed.
         """
-        return VARIABLE_LEAST_CYCLES if _is_variable(name) else self._landing_of(name)[1]
+        return self._landing_of(name)[1]
 
     def earliest(self, name: str) -> int:
-        """The same as the least, for the second of two writes: what is known, or at once. CS2R has
-        no known landing, and writes sooner than FP64 results that were asked for before it."""
+        """The same of the second of two writes: what is known, or `_EARLIEST_CYCLES`."""
         known = self._known_landing(name)
-        return known[1] if known else VARIABLE_LEAST_CYCLES if _is_variable(name) else 1
+        return known[1] if known else _EARLIEST_CYCLES
 
     def _required_read(self, producer: str, consumer: str, role: str) -> int:
         cycles = self._read_of_value(producer, consumer, role)
@@ -290,10 +288,6 @@ class LatencyTable:
         return None
 
 
-def _is_variable(name: str) -> bool:
-    return class_of(name).startswith(_VARIABLE)
-
-
 def parse_rows(text: str) -> list[LatencyRow]:
     """Rows of a table file; lines that start with # are comments."""
     rows: list[LatencyRow] = []
@@ -317,6 +311,6 @@ def latency_table(arch: str) -> LatencyTable:
 
 __all__ = [
     "LOW_HALF", "NEVER_SEEN_CYCLES", "OF_HIGH_HALF", "SYNC", "SYNC_CYCLES",
-    "VARIABLE_LEAST_CYCLES", "WIDE_MULTIPLY", "LatencyRow", "LatencyTable", "latency_table",
+    "WIDE_MULTIPLY", "LatencyRow", "LatencyTable", "latency_table",
     "minds_sync", "parse_rows", "reads_uniform_late", "roles_of", "sync_cycles",
 ]  # fmt: skip
