@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from bench.suite.store import Store
 from bench.suite.tables import (
     GROUPS,
+    STEADY,
     best_of,
     by_kernel,
     limits_of,
@@ -66,8 +68,9 @@ def _beside(stem: Path, what: str) -> Path:
 
 def _conditions(store: Store, run: int) -> list[str]:
     facts = store.rows("select * from run where id = ?", run)[0]
+    device = json.loads(facts["device"] or '{"name": "unknown"}')["name"]
     return [
-        f"Device: {facts['device']}; driver {facts['driver']}; clocks {facts['clocks']}; "
+        f"Device: {device}; driver {facts['driver']}; clocks {facts['clocks']}; "
         f"nvcc {facts['nvcc']}; {facts['date']}.",
         "",
         f"Command: `{facts['command']}`",
@@ -83,12 +86,16 @@ def _conditions(store: Store, run: int) -> list[str]:
 
 _MEANINGS = {
     "best_nvidia": "best of NVIDIA's levers (caps, cap 255, its pragma) over the default",
-    "best_front": "the compiler with an undocumented option of its front end, and caps or the"
-    " pragma beside it (what `optimize` tries, too), over the default",
+    "best_front": "the compiler with undocumented options of its front end, and caps or the"
+    " pragma beside them (`optimize` tries one of them, `tune` all), over the default",
     "best_binary_only": "ours from the default binary alone, best measured, over the default",
     "best_ours": "ours on any build, best measured, over the default",
     "best_measured": "best of all over the default",
     "best_measured_over_best_nvidia": "best of all over the best of NVIDIA's levers",
+    "best_measured_over_best_nvidia_steady": "the same for kernels whose default repeats within"
+    f" {100 * STEADY:.0f} %",
+    "best_measured_over_best_nvidia_without_compared_fronts": "the same without the fronts whose"
+    " outputs have to be compared",
     "best_measured_over_best_compiler": "best of all over the best of the compiler's builds of any"
     " kind, so what rewriting adds",
 }
@@ -103,8 +110,8 @@ def _figures(figures: Record) -> list[str]:
         f"- {figures['limited_kernels']} of {figures['kernels']} kernels are limited by registers "
         "or spill at nvcc's default; the geometric means are over these:",
     ]
-    for label, value in figures["geometric_means"].items():
-        lines.append(f"    - {_MEANINGS[label]}: {value:.3f}")
+    means = figures["geometric_means"]
+    lines += [f"    - {meaning}: {means[label]:.3f}" for label, meaning in _MEANINGS.items()]
     for name, blind in figures["blind_choice"].items():
         if blind["kernels"]:
             lines.append(

@@ -12,6 +12,8 @@ from collections.abc import Set
 from typing import Any
 
 from bench.suite.store import Store
+from bench.suite.variants import front_of
+from regdem.bases import COMPARED_FRONTS
 
 Record = dict[str, Any]
 
@@ -23,6 +25,8 @@ GROUPS: dict[str, frozenset[str]] = {
     "best_measured": frozenset({"default", "nvidia", "front", "binary", "ours"}),
 }
 """Per kernel the best measured of the default and those families."""
+STEADY = 0.03
+"""Relative difference of the default's two medians up to which a kernel's times are steady."""
 BLIND = ("optimize", "optimize_source")
 """Chosen without a GPU: from the default build alone, and from the source with all its builds."""
 
@@ -164,6 +168,21 @@ def summary(store: Store, run: int) -> Record:
         ]
         over = [best["speedup"] / other["speedup"] for best, other in bests if best and other]
         means[f"best_measured_over_best_{label}"] = geometric_mean(over)
+    steady = [each for each in limited if (each[0]["noise"] or 0.0) <= STEADY]
+    plain = [
+        [row for row in each if front_of(row["name"]) not in COMPARED_FRONTS] for each in limited
+    ]
+    for label, some, all_of_them in (
+        ("steady", steady, steady),
+        ("without_compared_fronts", plain, limited),
+    ):
+        over = [
+            ours / other
+            for ours, other in zip(
+                _bests(some, GROUPS["best_measured"]), _bests(all_of_them, levers), strict=True
+            )
+        ]
+        means[f"best_measured_over_best_nvidia_{label}"] = geometric_mean(over)
     blind = {
         name: [
             1.0 if row["sha256"] == each[0]["sha256"] else row["speedup"]

@@ -84,6 +84,16 @@ class Facts:
     wider: Sequence[int] = ()
 
 
+def front_of(name: str) -> str:
+    """The front that a variant's build has; "" for the compiler's own."""
+    build = name.partition("+")[0]
+    return max(
+        (front for front in ALL_FRONTS if build == front or build.startswith(f"{front}_")),
+        key=len,
+        default="",
+    )
+
+
 DEFAULT = Variant("default", "default", Build())
 MOST_CLIFFS = 3
 MOST_REGISTERS, LOCAL_SLOTS = 255, 512

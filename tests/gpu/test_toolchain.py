@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.fronts import front_of
 from bench.suite import tools
 from bench.suite.cliffs import next_cliffs, resident_blocks
 from bench.suite.kernels import ALL, select
@@ -15,7 +14,14 @@ from bench.suite.prepare import build, prepare
 from bench.suite.spec import Array
 from bench.suite.ten import TEN
 from bench.suite.toolchain import Outcome, call, find, inject, parse_resources
-from bench.suite.variants import Build, Facts, rewrites_of, suite_variants, ten_variants
+from bench.suite.variants import (
+    Build,
+    Facts,
+    front_of,
+    rewrites_of,
+    suite_variants,
+    ten_variants,
+)
 
 PTX = """.version 9.0
 .visible .entry other(
@@ -126,7 +132,10 @@ def _need_nvcc() -> None:
 def test_rewrites_of_the_fastest_builds_are_added_to_what_is_there(tmp_path: Path) -> None:
     _need_nvcc()
     specs = select("suite", "^burgers_stencil$")
-    say = lambda _text: None  # noqa: E731
+
+    def say(_text: str) -> None:
+        pass
+
     prepare(specs, tmp_path, jobs=2, say=say, variants="^(default|renumber)$")
     fastest = {"burgers_stencil": ["ilp", "cap_64", "default"]}
     wanted = "^(ilp|ilp.schedule|renumber|schedule)$"
