@@ -68,7 +68,8 @@ def _beside(stem: Path, what: str) -> Path:
 
 def _conditions(store: Store, run: int) -> list[str]:
     facts = store.rows("select * from run where id = ?", run)[0]
-    device = json.loads(facts["device"] or '{"name": "unknown"}')["name"]
+    device = facts["device"] or "unknown"
+    device = json.loads(device)["name"] if device.startswith("{") else device
     return [
         f"Device: {device}; driver {facts['driver']}; clocks {facts['clocks']}; "
         f"nvcc {facts['nvcc']}; {facts['date']}.",
