@@ -36,6 +36,9 @@ SCHEDULED_BOUND = 0.85
 _WIDER_BOUND = 0.3
 """The same for an order with more registers at a lower residency (`selective_state`)."""
 _WIDER_ORDERS = 4
+_MOST_REGISTERS, _LOCAL_SLOTS = 255, 512
+"""A kernel at the limit of registers may need more slots than fit into shared memory: its demotion
+to the next cliff is tried with the coldest slots in local memory as well (`cardiac_ventricle`)."""
 _LEAST_TARGET = 16
 """Registers below which nothing is tried."""
 _PROMOTED_BOUND = 0.9
@@ -48,7 +51,8 @@ class VariantSpec:
     "promote" (and demotes below its own count) or "schedule" (a new order within blocks). `base`:
     the build it starts from. `after`: a variant that is made first; without recomputed values in
     that one, this is the same, unless it is `scheduled`: given a new order as well.
-    `paper_passes`: of the paper's orders (`transform/paper.py`).
+    `paper_passes`: of the paper's orders (`transform/paper.py`). `local_slots`: how many slots may
+    lie in local memory where shared memory holds no more.
     """
 
     name: str
@@ -60,6 +64,7 @@ class VariantSpec:
     after: str = ""
     scheduled: bool = False
     paper_passes: frozenset[str] = frozenset()
+    local_slots: int = 0
 
 
 @dataclass(frozen=True)
@@ -209,6 +214,7 @@ class Job:
             candidates=self.spec.candidates,
             rematerialise=self.spec.rematerialise,
             paper_passes=self.spec.paper_passes,
+            local_slots=self.spec.local_slots,
         )
         makers = {"promote": promote_kernel, "schedule": reschedule_kernel}
         make = makers.get(self.spec.kind, demote_kernel)
@@ -321,6 +327,9 @@ def variant_specs(
         specs.append(
             spec(f"demote_{at}_stored", "demote", at, rematerialise=False, after=demoted.name)
         )
+        if is_original and kernel.registers_per_thread >= _MOST_REGISTERS and at == cliffs[0]:
+            local = spec(f"demote_{at}_local", "demote", at, local_slots=_LOCAL_SLOTS)
+            specs.append(local)
         if spills:
             specs.append(spec(f"promote_{at}", "promote", at))
         if paper and at == cliffs[0]:

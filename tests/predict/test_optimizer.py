@@ -69,6 +69,10 @@ def test_variants_are_at_cliffs_above_the_present_residency(cubin: Cubin) -> Non
     assert [spec.name for spec in ordered if not spec.after] == [*names, *orders]
     few = Request(threads=block_shape(256), dynamic_shared_bytes=0)
     assert variant_specs(cubin.kernel("plain"), few, effort="quick") == []
+    full = variant_specs(replace(kernel, registers_per_thread=255), REQUEST)
+    assert [(s.name, s.local_slots > 0) for s in full if "demote_128" in s.name] == [
+        ("demote_128", False), ("demote_128_stored", False), ("demote_128_local", True)
+    ]  # fmt: skip
 
 
 def test_command_line(tmp_path: Path) -> None:
