@@ -17,19 +17,17 @@ from regdem.binary.cubin import Cubin
 from regdem.isa.encode import Word, add, add_immediate, ldc
 from regdem.program.program import Program
 from regdem.transform.demoted import program_of
-from regdem.transform.gaps import (
+from regdem.transform.gap_choice import (
     Choice,
-    Value,
     _first_scores,  # pyright: ignore[reportPrivateUsage]
     choose_gaps,
-    gaps_of,
     out_of_reach,
     settled,
-    share_slots,
-    slot_points,
-    values_of,
 )
+from regdem.transform.gaps import GapSearch
 from regdem.transform.recompute import recomputable, recomputable_from_inputs
+from regdem.transform.slot_sharing import share_slots, slot_points
+from regdem.transform.values import Value, values_of
 
 
 def other(k: int) -> Word:
@@ -56,7 +54,7 @@ def chosen(code: Program, target: int, slots: int = 100) -> list[Choice] | None:
     live = liveness(code, follow_guards=True)
     pressure = allocation_pressure(code, live)
     found = values(code)
-    gaps = gaps_of(code, live, found, pressure > target)
+    gaps = GapSearch(code, live).find(found, pressure > target)
     return choose_gaps(found, gaps, pressure, target, slots)
 
 
@@ -73,7 +71,7 @@ def test_each_idle_stretch_is_a_gap() -> None:
     code = program(words)
     found = [value_in(values(code), 4)]
     hot = np.ones(len(code), dtype=np.bool_)
-    gaps = gaps_of(code, liveness(code), found, hot)
+    gaps = GapSearch(code, liveness(code)).find(found, hot)
     assert sorted(gap.places.tolist() for gap in gaps) == [[1, 2], [4]]
 
 
@@ -88,7 +86,7 @@ def test_a_gap_reaches_around_a_loop() -> None:
     ]
     code = program(words)
     found = [value_in(values(code), 4)]
-    (gap,) = gaps_of(code, liveness(code), found, np.ones(len(code), dtype=np.bool_))
+    (gap,) = GapSearch(code, liveness(code)).find(found, np.ones(len(code), dtype=np.bool_))
     assert gap.places.tolist() == list(range(1, 22))
     assert gap.load_cost < 4
 
@@ -310,7 +308,7 @@ def test_reach_and_first_scores_are_those_of_a_plain_count(example_path: Path, e
         found += [replace(value, early=True) for value in found if value.takes_slot]
     n = len(code)
     for target in range(int(pressure.max()) - 12, int(pressure.max()) + 1, 3):
-        gaps = gaps_of(code, live, found, pressure > target)
+        gaps = GapSearch(code, live).find(found, pressure > target)
         excess = np.maximum(pressure.astype(np.int32) - target, 0)
         away: dict[int, np.ndarray] = {}
         for gap in gaps:

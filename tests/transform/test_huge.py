@@ -17,7 +17,6 @@ from regdem.binary.cubin import Cubin
 from regdem.errors import UnsupportedError
 from regdem.isa.encode import Word, add_immediate
 from regdem.program.program import Program
-from regdem.transform import gaps
 from regdem.transform.colour import (
     _intervals,  # pyright: ignore[reportPrivateUsage]
     _Neighbours,  # pyright: ignore[reportPrivateUsage]
@@ -25,9 +24,12 @@ from regdem.transform.colour import (
 )
 from regdem.transform.demote import demote
 from regdem.transform.demoted import DemoteOptions, program_of
-from regdem.transform.gaps import Choice, GapSearch, slot_points, values_of
+from regdem.transform.gap_choice import Choice
+from regdem.transform.gaps import GapSearch
 from regdem.transform.shortage import Shortage
+from regdem.transform.slot_sharing import slot_points
 from regdem.transform.spill import Access, keeps_old, place, touched_blocks
+from regdem.transform.values import values_of
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "neighbour" / "neighbour.cubin"
 KERNELS = Path(__file__).resolve().parents[1] / "check" / "data" / "kernels.cubin"
@@ -166,7 +168,7 @@ def test_a_search_gives_the_same_gaps_again() -> None:
     for below in (4, 10, 2):
         hot = pressure > int(pressure.max()) - below
         again = search.find(values, hot)
-        fresh = gaps.gaps_of(code, live, values, hot)
+        fresh = GapSearch(code, live).find(values, hot)
         assert [(g.value, g.places.tolist(), g.load_cost, g.store_cost) for g in again] == [
             (g.value, g.places.tolist(), g.load_cost, g.store_cost) for g in fresh
         ]

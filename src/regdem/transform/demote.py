@@ -61,17 +61,8 @@ from regdem.transform.demoted import (
 )
 from regdem.transform.finish import estimated_cycles, finish
 from regdem.transform.fold import Folding, Folds, folding, folds_of, moved_by, removed
-from regdem.transform.gaps import (
-    Choice,
-    GapSearch,
-    Value,
-    choose_gaps,
-    out_of_reach,
-    settled,
-    share_slots,
-    slot_points,
-    values_of,
-)
+from regdem.transform.gap_choice import Choice, choose_gaps, out_of_reach, settled
+from regdem.transform.gaps import GapSearch
 from regdem.transform.overflow import homes, load_from, may_grow_frame, store_to
 from regdem.transform.paper import (
     ELIMINATE,
@@ -86,6 +77,7 @@ from regdem.transform.paper import (
 from regdem.transform.polish import polish
 from regdem.transform.recompute import copy_of, recomputable, recomputable_from_inputs
 from regdem.transform.shortage import Shortage
+from regdem.transform.slot_sharing import share_slots, slot_points
 from regdem.transform.slots import (
     SCRATCH_REGISTERS,
     SlotLayout,
@@ -109,6 +101,7 @@ from regdem.transform.uniform import (
     paired_registers,
     uniform_webs,
 )
+from regdem.transform.values import Value, values_of
 
 Kept = TypeVar("Kept")
 _LONGEST_TWICE = 3000

@@ -21,7 +21,8 @@ from regdem.transform.demoted import (
     Rewrite,
     Spilled,
 )
-from regdem.transform.hazards import LATENCY_CYCLES, repair
+from regdem.transform.hazards import repair
+from regdem.transform.latencies import LATENCY_CYCLES
 from regdem.transform.pace import block_cycles
 from regdem.transform.rename import rename
 

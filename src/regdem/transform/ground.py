@@ -36,6 +36,7 @@ from regdem.transform.listing import (
 )
 from regdem.transform.pace import block_cycles
 from regdem.transform.predicates import spread
+from regdem.transform.scoreboards import counted_scoreboards
 from regdem.transform.segments import Segment, segments
 from regdem.transform.timeline import Timeline
 
@@ -91,7 +92,7 @@ class Ground:
         self._cost: dict[tuple[int, ...], int] = {}
         self._starts: dict[tuple[Segment, tuple[int, ...]], Start] = {}
         self.pieces: dict[int, list[Piece]] = {}
-        counted = _counted(program)
+        counted = counted_scoreboards(program)
         for segment in segments(program, keep=return_addresses(program)):
             if not _touches(program, segment, counted):
                 self.pieces.setdefault(segment.block, []).append(self._piece(segment, slots))
@@ -173,19 +174,6 @@ def _live_counts(found: Webs, instructions: int) -> NDArray[np.int32]:
         data = np.frombuffer(web.points.to_bytes((n + 7) // 8, "little"), dtype=np.uint8)
         total += np.unpackbits(data, bitorder="little")[:n]
     return total
-
-
-def _counted(program: Program) -> int:
-    """Scoreboards that a DEPBAR counts down on."""
-    code = program.code
-    forms = code.table.forms
-    return sum(
-        {
-            1 << ((int(code.words[i, 0]) >> 44) & 7)
-            for i, f in enumerate(code.form_indices)
-            if forms[f].name == "DEPBAR"
-        }
-    )
 
 
 def _touches(program: Program, segment: Segment, boards: int) -> bool:

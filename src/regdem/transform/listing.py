@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 
 from regdem.analysis.bits import members
 from regdem.analysis.webs import Webs
-from regdem.transform.hazards import READ_CYCLES
+from regdem.transform.latencies import READ_CYCLES
 from regdem.transform.segments import Segment, memory_order
 from regdem.transform.timeline import Timeline
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from regdem.isa.control import SCOREBOARDS
 from regdem.isa.decoded import RegisterFile, Role
 from regdem.program.program import Program
-from regdem.transform.hazards import READ_CYCLES
+from regdem.transform.latencies import READ_CYCLES
 
 _CONFLICT_CYCLES = 2
 _SLOT = {24: 0, 32: 1, 64: 2}

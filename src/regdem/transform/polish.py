@@ -31,7 +31,7 @@ from regdem.isa.decoded import RegisterFile, Role
 from regdem.program.loops import block_weights
 from regdem.program.program import Program
 from regdem.transform.colour import Colouring
-from regdem.transform.hazards import READ_CYCLES
+from regdem.transform.latencies import READ_CYCLES
 
 _SLOT = {24: 0, 32: 1, 64: 2}
 _PASSES = 3

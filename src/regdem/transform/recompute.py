@@ -6,7 +6,7 @@ load at a fixed address, a special register that does not change within a launch
 
 Or it reads registers that are at hand wherever the web is used: cheap integer arithmetic (mostly
 addresses) whose inputs are live at every use and not written while the web is live. These inputs
-may then not leave their registers themselves (`transform/gaps.py` sees to it).
+may then not leave their registers themselves (`transform/gap_choice.py` sees to it).
 """
 
 from __future__ import annotations

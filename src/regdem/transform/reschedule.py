@@ -35,7 +35,8 @@ from regdem.program.program import Program
 from regdem.transform.colour import Colouring
 from regdem.transform.demoted import RESERVED_REGISTERS, Rewrite, program_of
 from regdem.transform.ground import Ground, Piece, ground_of
-from regdem.transform.hazards import Moved, repair
+from regdem.transform.hazards import repair
+from regdem.transform.late_events import Moved
 from regdem.transform.listing import (
     ordered,
 )

@@ -23,9 +23,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regdem.analysis.bits import members
+from regdem.analysis.forms import forms_of
 from regdem.errors import UnsupportedError
 from regdem.isa.control import SCOREBOARDS
 from regdem.program.program import Program
+from regdem.transform.latencies import LONG_CYCLES
 
 _AFTER_BLOCK_CYCLES = 200
 """Assumed distance to a wait that is not known."""
@@ -33,8 +35,6 @@ _FAR_CYCLES = 2000
 """A wait that is farther away than this is of no account."""
 _OPENING_CYCLES = 25.0
 """What it costs that a long event takes a free scoreboard beyond its block, which others lack."""
-_LONG_CYCLES = 100
-"""An event that takes so long comes from memory."""
 _FEWEST_FOR_LONG = 2
 _PASSES = 3
 _MOST_CULPRITS = 8
@@ -55,6 +55,16 @@ class Event:
     cycles: int
     scoreboard: int
     pinned: bool
+
+
+def counted_scoreboards(program: Program) -> int:
+    """Scoreboards that a DEPBAR counts down on (bits 44 to 46), as a mask."""
+    code = program.code
+    mask = 0
+    for i, form in enumerate(forms_of(code)):
+        if form.name == "DEPBAR":
+            mask |= 1 << ((int(code.words[i, 0]) >> 44) & 7)
+    return mask
 
 
 def assign(
@@ -188,7 +198,7 @@ class _Block:
         self._foreign = foreign
         if not self._begun:
             return {}
-        is_long = [self._events[e].cycles >= _LONG_CYCLES for e in self._begun]
+        is_long = [self._events[e].cycles >= LONG_CYCLES for e in self._begun]
         ways = [self._tried(usable, usable, keep=True), self._tried(usable, usable)]
         if sum(is_long) >= 2 and not all(is_long):
             ways += [self._tried(*share) for share in _shares(usable)]
@@ -270,12 +280,12 @@ class _Block:
                 cycles = event.cycles
                 ready = time + cycles
                 used = use(e, i)
-                allowed = for_long if cycles >= _LONG_CYCLES else for_short
+                allowed = for_long if cycles >= LONG_CYCLES else for_short
                 if event.pinned or (keep and event.scoreboard in for_long):
                     board = event.scoreboard
                 else:
                     opening = 0.0
-                    if cycles >= _LONG_CYCLES and first_need.get(e, -1) <= i:
+                    if cycles >= LONG_CYCLES and first_need.get(e, -1) <= i:
                         opening = _OPENING_CYCLES
                     board = self._cheapest(
                         allowed, pending, used, ready, delay, opening, event.scoreboard
@@ -318,7 +328,7 @@ class _Block:
     def _still(self, e: int) -> float:
         """Cycles that an event begun elsewhere still takes."""
         cycles = self._events[e].cycles
-        return float(cycles) if cycles >= _LONG_CYCLES else 0.0
+        return float(cycles) if cycles >= LONG_CYCLES else 0.0
 
     def _cycles(self, boards: dict[int, int], false: dict[int, float] | None = None) -> float:
         """A walk through the block with these scoreboards; twice through it where it repeats.

@@ -37,7 +37,7 @@ from regdem.isa.decoded import RegisterFile
 from regdem.isa.encode import ALWAYS, RZ, Guard, Word, nop
 from regdem.isa.fields import get_field, set_field
 from regdem.program.program import Program
-from regdem.transform.hazards import FIXED_LATENCY_CYCLES
+from regdem.transform.latencies import FIXED_LATENCY_CYCLES
 
 LOAD_CYCLES = 32
 """What a load from shared memory takes, and a little: no load needs to stand earlier."""

@@ -36,7 +36,7 @@ from regdem.machine.latency import (
     sync_cycles,
 )
 from regdem.program.program import Program
-from regdem.transform.hazards import FIXED_LATENCY_CYCLES, LATENCY_CYCLES, READ_CYCLES
+from regdem.transform.latencies import FIXED_LATENCY_CYCLES, LATENCY_CYCLES, READ_CYCLES
 
 PIPES = {
     "alu": ("alu", 2), "cs2r": ("alu", 2), "r2ur": ("alu", 2), "imad": ("fma", 2),
