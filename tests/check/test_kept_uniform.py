@@ -17,7 +17,8 @@ from regdem.check import check_pair
 from regdem.check.places import FILE_BASE
 from regdem.check.view import CodeView, view_of
 from regdem.program.program import Program
-from regdem.transform import demote as demotion
+from regdem.transform import by_live_range, original
+from regdem.transform.demote import demote
 from regdem.transform.demoted import DemoteOptions
 
 FILE = Path(__file__).parent.parent / "transform" / "data" / "uniform.cubin"
@@ -31,7 +32,7 @@ class Bench:
 
     def __init__(self, name: str) -> None:
         self.original = CUBIN.kernel(name)
-        done = demotion.demote(self.original, DemoteOptions(TARGETS[name], THREADS, 40))
+        done = demote(self.original, DemoteOptions(TARGETS[name], THREADS, 40))
         data = CUBIN.with_kernel(name, done.edit).to_bytes()
         self.rewritten = Cubin.parse(data, "new").kernel(name)
         self.view: CodeView = view_of(name, self.rewritten.code, "sm_90")
@@ -173,14 +174,14 @@ def test_threads_own_values_are_rejected(name: str, monkeypatch: pytest.MonkeyPa
             if len(web.writes) == 1 and web.register > 1 and program.code.guard[web.writes[0]] == 7
         }
 
-    monkeypatch.setattr(demotion, "uniform_webs", any_web)
-    monkeypatch.setattr(demotion, "_LONGEST_TWICE", 0)
-    original = CUBIN.kernel(name)
+    monkeypatch.setattr(original, "uniform_webs", any_web)
+    monkeypatch.setattr(by_live_range, "_LONGEST_TWICE", 0)
+    kernel = CUBIN.kernel(name)
     # What is known of a program is kept with it; by another name it is looked at anew.
-    anew = replace(original, name=f"{name}_anew")
-    done = demotion.demote(anew, DemoteOptions(TARGETS[name], THREADS, 40))
+    anew = replace(kernel, name=f"{name}_anew")
+    done = demote(anew, DemoteOptions(TARGETS[name], THREADS, 40))
     new = Cubin.parse(CUBIN.with_kernel(name, done.edit).to_bytes(), "new").kernel(name)
-    verdict = check_pair(original, new, threads=THREADS)
+    verdict = check_pair(kernel, new, threads=THREADS)
     assert done.uniform
     assert verdict.verdict == "rejected"
     assert any("may differ between threads" in finding.message for finding in verdict.findings)
