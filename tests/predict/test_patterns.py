@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from regdem.analysis.banks import bank_conflicts
 from regdem.analysis.forms import forms_of
 from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
 from regdem.machine import occupancy
-from regdem.predict.banks import conflicts
 from regdem.predict.lanes import Lanes, addresses
 from regdem.predict.model import predict
 from regdem.predict.summary import LATENCIES, from_json, summarise, to_json
@@ -78,7 +78,7 @@ def test_recursion_is_noted_and_counts_as_a_loop(cubin: Cubin) -> None:
 
 def test_bank_conflicts_are_counted(cubin: Cubin) -> None:
     program = program_of(Cubin.parse(SPILLS.read_bytes(), SPILLS.name).kernel("single"))
-    found = conflicts(program)
+    found = bank_conflicts(program, lasting=False)
     assert max(found) in (1, 2)
     assert min(found) == 0
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regdem.analysis.banks import bank_conflicts
 from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
 from regdem.check import check_pair
@@ -18,7 +19,6 @@ from regdem.errors import RegdemError, UnsupportedError, UsageError
 from regdem.integrations.toolkit import find_tool
 from regdem.isa.decode import decode
 from regdem.machine import free_shared_bytes, occupancy, reach_blocks
-from regdem.predict.banks import conflicts
 from regdem.program.edit import return_addresses
 from regdem.transform.candidates import NO_ORDER, ORDERS
 from regdem.transform.demote import demote
@@ -125,7 +125,9 @@ def test_renumbering_at_the_own_count() -> None:
     assert not check_pair(KERNEL, new, threads=256).findings
     assert (done.method, done.slots, done.inserted_instructions) == ("renumber", 0, 0)
     assert new.registers_per_thread == 48
-    assert sum(conflicts(program_of(new))) < sum(conflicts(program_of(KERNEL)))
+    assert sum(bank_conflicts(program_of(new), lasting=False)) < sum(
+        bank_conflicts(program_of(KERNEL), lasting=False)
+    )
 
 
 def test_renumbering_alone_refuses_what_needs_demotion() -> None:

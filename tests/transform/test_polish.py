@@ -8,11 +8,11 @@ import pytest
 from test_colour import assert_sound
 from words import EXIT, program
 
+from regdem.analysis.banks import bank_conflicts
 from regdem.analysis.liveness import liveness
 from regdem.analysis.webs import Webs, webs
 from regdem.binary.cubin import Cubin
 from regdem.isa.encode import imad_register, s2r
-from regdem.predict.banks import conflicts
 from regdem.program.program import Program
 from regdem.transform.colour import Colouring, colour
 from regdem.transform.demoted import program_of
@@ -28,7 +28,7 @@ FILES = {"pair_forces": NEIGHBOUR, "doubles": KERNELS, "vectors": KERNELS, "call
 
 def count(code: Program, found: Webs, colouring: Colouring) -> int:
     words = rename(code, found, colouring.register, list(range(len(code))))
-    return sum(conflicts(_with_words(code, words)))
+    return sum(bank_conflicts(_with_words(code, words), lasting=False))
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

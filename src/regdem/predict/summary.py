@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from regdem.analysis.banks import bank_conflicts
 from regdem.analysis.forms import forms_of
 from regdem.binary.kernel import Kernel
 from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.isa.fields import get_field
 from regdem.isa.table import Form
 from regdem.machine.timing import Timing, timing
-from regdem.predict.banks import conflicts
 from regdem.predict.lanes import COPY
 from regdem.predict.phases import Phase, barriers, piece_of, spans
 from regdem.predict.traffic import SECTOR_BYTES, MemoryAccess, memory_use
@@ -228,7 +228,9 @@ def summary_of(
         name=name,
         arch=arch,
         instructions=sum(weight),
-        conflicts=sum(w * c for w, c in zip(weight, conflicts(program), strict=True)),
+        conflicts=sum(
+            w * c for w, c in zip(weight, bank_conflicts(program, lasting=False), strict=True)
+        ),
         pipes=pipes,
         traffic=traffic,
         times=tuple(times),

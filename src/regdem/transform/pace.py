@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from regdem.analysis.banks import bank_conflicts
 from regdem.isa.control import SCOREBOARDS
-from regdem.isa.decoded import RegisterFile, Role
 from regdem.program.program import Program
 from regdem.transform.latencies import READ_CYCLES
 
 _CONFLICT_CYCLES = 2
-_SLOT = {24: 0, 32: 1, 64: 2}
 
 
 def block_cycles(program: Program, late_cycles: Sequence[int]) -> list[int]:
@@ -27,7 +26,7 @@ def block_cycles(program: Program, late_cycles: Sequence[int]) -> list[int]:
     waits: list[int] = code.wait_mask.tolist()
     write: list[int] = code.write_scoreboard.tolist()
     read: list[int] = code.read_scoreboard.tolist()
-    extra = bank_conflicts(program)
+    extra = bank_conflicts(program, lasting=True)
     left: list[list[int]] = [[0] * SCOREBOARDS for _ in program.blocks]
     cycles = [0] * len(program.blocks)
     for _ in range(2):
@@ -52,32 +51,4 @@ def block_cycles(program: Program, late_cycles: Sequence[int]) -> list[int]:
     return cycles
 
 
-def bank_conflicts(program: Program) -> list[int]:
-    """Per instruction the reads beyond the first of the fuller register bank (even, odd)."""
-    code = program.code
-    first: list[int] = code.operand_start.tolist()
-    file: list[int] = code.operand_file.tolist()
-    role: list[int] = code.operand_role.tolist()
-    bit: list[int] = code.operand_bit.tolist()
-    register: list[int] = code.operand_register.tolist()
-    reuse: list[int] = code.reuse.tolist()
-    found = [0] * len(code)
-    held: dict[int, int] = {}
-    for i in range(len(code)):
-        fetched: set[int] = set()
-        for row in range(first[i], first[i + 1]):
-            slot = _SLOT.get(bit[row])
-            if slot is None or file[row] != RegisterFile.GPR or not role[row] & Role.READ:
-                continue
-            if held.get(slot) != register[row]:
-                fetched.add(register[row])
-            if reuse[i] >> slot & 1:
-                held[slot] = register[row]
-            else:
-                held.pop(slot, None)
-        odd = sum(number & 1 for number in fetched)
-        found[i] = max(0, max(odd, len(fetched) - odd) - 1)
-    return found
-
-
-__all__ = ["bank_conflicts", "block_cycles"]
+__all__ = ["block_cycles"]

@@ -2,7 +2,7 @@
 
 The register file of a sub-partition has two banks, even and odd numbers; an instruction that
 reads several 32-bit registers of one bank takes the read stage for more cycles, unless the operand
-cache spares the read (`predict/banks.py`). ptxas chooses numbers with that in mind; a colouring
+cache spares the read (`analysis/banks.py`). ptxas chooses numbers with that in mind; a colouring
 that looks at occupancy alone has half as many conflicts again, which costs kernels that are bound
 by issue several percent.
 
@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from regdem.analysis.banks import CACHE_SLOT
 from regdem.analysis.webs import STACK_POINTER, Webs
 from regdem.isa.decoded import RegisterFile, Role
 from regdem.program.loops import block_weights
@@ -33,7 +34,6 @@ from regdem.program.program import Program
 from regdem.transform.colour import Colouring
 from regdem.transform.latencies import READ_CYCLES
 
-_SLOT = {24: 0, 32: 1, 64: 2}
 _PASSES = 3
 _LATE_COST = 0.3
 """A cycle that one warp waits, beside a cycle in which the registers of all are read."""
@@ -73,7 +73,7 @@ def _reads(program: Program, webs: Webs) -> list[_Reads]:
             fetched: list[int] = []
             named: dict[int, int] = {}
             for row in range(first[i], first[i + 1]):
-                slot = _SLOT.get(bit[row])
+                slot = CACHE_SLOT.get(bit[row])
                 if slot is None or file[row] != RegisterFile.GPR or not role[row] & Role.READ:
                     continue
                 names = webs.of_row.get(row, ())

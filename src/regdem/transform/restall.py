@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from regdem.analysis.banks import CACHE_SLOT
 from regdem.errors import UnsupportedError
 from regdem.isa.control import MAX_STALL
 from regdem.isa.decoded import INSTRUCTION_BYTES, RegisterFile, Role
 from regdem.transform.timeline import Timeline
 
 _ROUNDS = 12
-_SLOT_OF_BIT = {24: 0, 32: 1, 64: 2}
 _REACH = 8
 _ALL_REGISTERS = 1
 _REUSED = {
@@ -69,7 +69,7 @@ def reuse_flags(timeline: Timeline, order: Sequence[int], blocks: Collection[int
             i = order[k]
             mine: dict[int, tuple[int, ...]] = {}
             for row in range(first[i], first[i + 1]):
-                slot = _SLOT_OF_BIT.get(bit[row])
+                slot = CACHE_SLOT.get(bit[row])
                 if slot is None or file[row] != RegisterFile.GPR or not role[row] & Role.READ:
                     continue
                 mine[slot] = timeline.keys_of_row[row]
