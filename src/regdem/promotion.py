@@ -18,7 +18,8 @@ from regdem.rewrite import (
     refuse_block,
     state_of,
 )
-from regdem.transform.promote import PromoteOptions, Promotion, promote
+from regdem.transform.promote import promote
+from regdem.transform.promoted import PromoteOptions, Promotion
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from regdem.rewrite import (
     state_of,
 )
 from regdem.transform.demoted import Rewrite
-from regdem.transform.promote import Promotion
+from regdem.transform.promoted import Promotion
 from regdem.transform.reschedule import RescheduleOptions, Rescheduling, reschedule
 
 _MOST_REGISTERS = 255

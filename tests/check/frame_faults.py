@@ -16,7 +16,8 @@ from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
 from regdem.check.view import CodeView, view_of
 from regdem.isa.encode import nop
-from regdem.transform.promote import PromoteOptions, promote
+from regdem.transform.promote import promote
+from regdem.transform.promoted import PromoteOptions
 
 _UNIFORM_FILE = 1
 _LDL, _STL, _MOV = 0x983, 0x987, 0x202

@@ -11,7 +11,7 @@ from rewrites import with_field
 
 from regdem.binary.cubin import Cubin
 from regdem.check import check_pair
-from regdem.transform.promote import PromoteOptions
+from regdem.transform.promoted import PromoteOptions
 
 THREADS = 256
 MOST = 3

@@ -14,7 +14,8 @@ from regdem.isa.decode import decode
 from regdem.program.program import Program
 from regdem.transform.demoted import program_of
 from regdem.transform.frame_slots import SlotPlan, frame_ranges, plan_slots
-from regdem.transform.promote import PromoteOptions, promote
+from regdem.transform.promote import promote
+from regdem.transform.promoted import PromoteOptions
 
 DATA = Path(__file__).parent / "data"
 KERNELS = [

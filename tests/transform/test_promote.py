@@ -13,7 +13,8 @@ from regdem.check import Verdict, check_pair
 from regdem.errors import UnsupportedError, UsageError
 from regdem.isa.decode import decode
 from regdem.transform.demoted import program_of
-from regdem.transform.promote import PromoteOptions, Promotion, promote
+from regdem.transform.promote import promote
+from regdem.transform.promoted import PromoteOptions, Promotion
 
 THREADS = 256
 

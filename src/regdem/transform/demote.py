@@ -34,6 +34,7 @@ from regdem.transform.demoted import (
     Rewrite,
     Spilled,
     program_of,
+    require_rewritable,
 )
 from regdem.transform.finish import estimated_cycles, finish
 from regdem.transform.original import Original
@@ -83,19 +84,7 @@ def _refuse(kernel: Kernel, options: DemoteOptions) -> None:
             hint=f"the target {options.registers} is not lower",
             kernel=kernel.name,
         )
-    if kernel.reconfigures_registers:
-        raise UnsupportedError(
-            "the kernel moves registers between warps (setmaxnreg)",
-            code="setmaxnreg",
-            kernel=kernel.name,
-        )
-    if kernel.is_relocatable:
-        raise UnsupportedError(
-            "the object is relocatable: its functions are not linked yet",
-            code="relocatable",
-            hint="rewrite the linked cubin",
-            kernel=kernel.name,
-        )
+    require_rewritable(kernel)
 
 
 def _renumber(kernel: Kernel, program: Program, live: Liveness, limit: int) -> Rewrite | None:

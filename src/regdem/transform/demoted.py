@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import Kernel
+from regdem.errors import UnsupportedError
 from regdem.isa.decode import decode
 from regdem.program.edit import Edited
 from regdem.program.program import Program, build
@@ -110,6 +111,23 @@ def program_of(kernel: Kernel) -> Program:
     functions = tuple((f.name, f.offset, f.size) for f in kernel.functions)
     tables = tuple((table.offset, tuple(table.targets)) for table in kernel.branch_tables)
     return _program_of(kernel.name, kernel.arch, kernel.code, functions, tables)
+
+
+def require_rewritable(kernel: Kernel) -> None:
+    """Raises `UnsupportedError` for kernels that no transformation may touch."""
+    if kernel.reconfigures_registers:
+        raise UnsupportedError(
+            "the kernel moves registers between warps (setmaxnreg)",
+            code="setmaxnreg",
+            kernel=kernel.name,
+        )
+    if kernel.is_relocatable:
+        raise UnsupportedError(
+            "the object is relocatable: its functions are not linked yet",
+            code="relocatable",
+            hint="rewrite the linked cubin",
+            kernel=kernel.name,
+        )
 
 
 @lru_cache(maxsize=4)

@@ -16,15 +16,67 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from regdem.analysis.frame import Frame, FrameAccess
-from regdem.analysis.liveness import Liveness
+from regdem.analysis.liveness import Liveness, liveness
 from regdem.analysis.webs import STACK_POINTER
+from regdem.binary.kernel import Kernel
 from regdem.isa import encode
 from regdem.isa.control import ControlWord, get_control
 from regdem.isa.encode import RZ, Word
 from regdem.program.program import Program
 from regdem.transform.candidates import used_registers
+from regdem.transform.demoted import RESERVED_REGISTERS
+from regdem.transform.frame_moves import Moves, is_unmarked
 from regdem.transform.frame_slots import SlotPlan, plan_slots
+from regdem.transform.promote_in_place import promote_in_place, rest_at
+from regdem.transform.promoted import PromoteOptions, Promotion, layout_for, promoted_ranges
+from regdem.transform.slots import SlotLayout
+
+_NO_SLOTS = SlotPlan({}, (), 0, False, frozenset())
+
+
+def recover(
+    kernel: Kernel,
+    program: Program,
+    frame: Frame,
+    barred: frozenset[int],
+    options: PromoteOptions,
+) -> Promotion | None:
+    """Spills in registers that the higher count allows, and in slots what is left of them."""
+    assert options.registers is not None
+    live = liveness(program)
+    spare = spare_registers(live, options.registers - RESERVED_REGISTERS)
+    plan = plan_recovery(program, frame, barred, spare)
+    if not plan.moved:
+        return None
+    first = Moves({}, {}, set())
+    for access in frame.accesses:
+        if access.instruction in plan.moved:
+            first.put(access.instruction, register_words(program, access, plan, spare))
+    first.uncovered = {a.instruction for a in frame.accesses if is_unmarked(program, a)}
+    left = without(frame, plan.moved)
+    slots = plan_slots(program, left, barred, options.most_slots)
+    rest = None
+    where: SlotLayout | None = None
+    if slots.moved:
+        whole = len(slots.moved) == len(left.accesses)
+        rest = None if whole else rest_at(program, frame)
+        if whole or rest is not None:
+            where = layout_for(kernel, program, slots.slots, slots.wide, options)
+    done = promote_in_place(
+        kernel, program, left, slots if where is not None else _NO_SLOTS, where, rest, first
+    )
+    homes = [(each, spare[number]) for each, number in plan.ranges]
+    gone = np.zeros(len(program), dtype=np.bool_)  # no accesses to memory any more
+    gone[list(plan.moved)] = True
+    return replace(
+        done,
+        edit=replace(done.edit, removed=gone),
+        recovered=promoted_ranges(program, frame, homes),
+        method="recover" if where is None else "recover+promote",
+    )
 
 
 def spare_registers(live: Liveness, limit: int) -> list[int]:

@@ -33,7 +33,7 @@ from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.isa.encode import Word
 from regdem.program.program import Program
 from regdem.transform.colour import Colouring
-from regdem.transform.demoted import RESERVED_REGISTERS, Rewrite, program_of
+from regdem.transform.demoted import RESERVED_REGISTERS, Rewrite, program_of, require_rewritable
 from regdem.transform.ground import Ground, Piece, ground_of
 from regdem.transform.hazards import repair
 from regdem.transform.late_events import Moved
@@ -107,7 +107,7 @@ def reschedule(kernel: Kernel, options: RescheduleOptions) -> Rescheduling:
 
 def plan_of(kernel: Kernel, options: RescheduleOptions, kind: type[Plan] | None = None) -> Plan:
     """What may be ordered anew in `kernel`; `kind`: a `Plan` that chooses orders another way."""
-    _refuse(kernel)
+    require_rewritable(kernel)
     slots = {
         a.offset // INSTRUCTION_BYTES for a in kernel.annotations if a.kind == SPILL_ANNOTATION
     }
@@ -156,22 +156,6 @@ def _block_at(program: Program, offset: int | None) -> int | None:
     if offset is None or not 0 <= offset < INSTRUCTION_BYTES * len(program):
         return None
     return int(program.block_of[offset // INSTRUCTION_BYTES])
-
-
-def _refuse(kernel: Kernel) -> None:
-    if kernel.reconfigures_registers:
-        raise UnsupportedError(
-            "the kernel moves registers between warps (setmaxnreg)",
-            code="setmaxnreg",
-            kernel=kernel.name,
-        )
-    if kernel.is_relocatable:
-        raise UnsupportedError(
-            "the object is relocatable: its functions are not linked yet",
-            code="relocatable",
-            hint="rewrite the linked cubin",
-            kernel=kernel.name,
-        )
 
 
 Chosen = dict[Segment, list[int]]
