@@ -189,6 +189,38 @@ def test_gate_names_what_vanished(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(["gate", NEIGHBOUR, "--baseline", baseline, "--strict"]) == 1
 
 
+def test_gate_counts_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line counts errors, and apart from them the kernels looked at."""
+
+    def last(*arguments: str) -> str:
+        run(["gate", *arguments])
+        return capsys.readouterr().out.splitlines()[-1]
+
+    baseline = str(tmp_path / "base.json")
+    assert last(str(FATBIN), "--baseline", baseline, "--update-baseline") == "passed: 10 kernels"
+    gone = last(str(FATBIN), "--baseline", baseline, "--strict", "--arch", "sm_90")
+    assert gone == "failed: 5 errors; 5 kernels checked"
+    assert last(NEIGHBOUR, "registers<=40") == "failed: 1 error; 1 kernel checked"
+
+
+def test_values_left_out_of_the_text_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    value = answer(["inspect", NEIGHBOUR, "--fits", "20", "--no-predict"], capsys)
+    count = len(value["kernels"][0]["fits"]["in_the_way"])
+    assert count > 12
+    assert run(["inspect", NEIGHBOUR, "--fits", "20", "--no-predict"]) == 0
+    out = capsys.readouterr().out
+    assert f"in the way: {count} values: R" in out
+    assert f", … and {count - 12} more\n" in out
+
+
+def test_diff_of_other_names_has_no_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """One kernel declares its block size, the other does not: residency is unknown there."""
+    assert run(["diff", NEIGHBOUR, UNROLLED]) == 0
+    out = capsys.readouterr().out
+    assert "None" not in out
+    assert "resident blocks unknown to " in out
+
+
 def test_gate_without_a_block_size_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["gate", NEIGHBOUR, "occupancy_pct>=1"]) == 2
     assert "give --threads" in capsys.readouterr().err

@@ -87,11 +87,12 @@ def command(
     if old is not None:
         findings += check_baseline(found.reports, old, strict=strict)
         findings += vanished(found.reports, old, kernel.matches if kernel else None, strict=strict)
-    failed = any(finding.level == "error" for finding in findings)
+    errors = sum(finding.level == "error" for finding in findings)
+    failed = errors > 0
     output.emit(
         text=lambda: (
             "".join(f"{finding.level}: {finding.message}\n" for finding in findings)
-            + f"{'failed' if failed else 'passed'}: {len(found.reports)} kernels\n"
+            + _summary(errors, len(found.reports))
         ),
         json=lambda: dump_json(
             found.envelope
@@ -108,6 +109,14 @@ def command(
         write_atomically(baseline, dump_json(baseline_of(found.reports)))
         note(f"regdem: baseline written: {baseline}")
     return EXIT_VIOLATED if failed else 0
+
+
+def _summary(errors: int, checked: int) -> str:
+    """The last line: kernels that are gone count as errors, and are not among those checked."""
+    kernels = f"{checked} kernel{'s' if checked != 1 else ''}"
+    if not errors:
+        return f"passed: {kernels}\n"
+    return f"failed: {errors} error{'s' if errors != 1 else ''}; {kernels} checked\n"
 
 
 def _read_baseline(path: str) -> dict[str, Any]:

@@ -127,7 +127,11 @@ _WORDS = {
 
 
 def _words(change: Change) -> str:
-    return f"{_WORDS[change.metric]} {change.before} to {change.after}"
+    return f"{_WORDS[change.metric]} {_shown(change.before)} to {_shown(change.after)}"
+
+
+def _shown(value: Value) -> str:
+    return "unknown" if value is None else str(value)
 
 
 def compare(before: KernelReport, after: KernelReport) -> KernelDiff:
@@ -303,12 +307,13 @@ def text_diff(diff: KernelDiff) -> str:
     lines = [f"{diff.after.demangled_name}: {diff.verdict}", f"  {diff.summary}"]
     for change in diff.changes:
         verdict = "" if change.verdict == "changed" else change.verdict
-        row = f"  {change.metric:<20} {change.before!s:>8} -> {change.after!s:<8} {verdict}"
+        old, new = _shown(change.before), _shown(change.after)
+        row = f"  {change.metric:<20} {old:>8} -> {new:<8} {verdict}"
         lines.append(row.rstrip())
-    for space, depth, old, new in diff.spills_by_depth:
-        lines.append(f"  {space} spill bytes at loop depth {depth}: {old} -> {new}")
+    for space, depth, was, now in diff.spills_by_depth:
+        lines.append(f"  {space} spill bytes at loop depth {depth}: {was} -> {now}")
     if diff.mix:
-        shown = ", ".join(f"{name} {old} -> {new}" for name, old, new in diff.mix[:8])
+        shown = ", ".join(f"{name} {was} -> {now}" for name, was, now in diff.mix[:8])
         lines.append(f"  instruction mix      {shown}")
     for cause in diff.causes:
         lines += [

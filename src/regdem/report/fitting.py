@@ -18,6 +18,9 @@ from regdem.isa.decoded import INSTRUCTION_BYTES
 from regdem.program.from_kernel import program_of
 from regdem.report.inspection import ALLOCATION_EXTRA
 
+SHOWN_VALUES = 12
+"""So many values in the way are named in the text; the JSON has all."""
+
 
 def fits(
     kernel: Kernel, registers: int, exact_seconds: float | None = None
@@ -95,7 +98,7 @@ def fits_text(answer: dict[str, Any]) -> str:
         return head + "yes, by renumbering alone\n"
     names = ", ".join(
         f"R{value['register']} (from 0x{min(value['definitions'], default=0):04x})"
-        for value in answer["in_the_way"][:12]
+        for value in answer["in_the_way"][:SHOWN_VALUES]
     )
     if answer["live_at_once"] > answer["usable"]:
         live, usable = answer["live_at_once"], answer["usable"]
@@ -106,7 +109,9 @@ def fits_text(answer: dict[str, Any]) -> str:
         why = "no colouring was found"
     count = len(answer["in_the_way"])
     fewest = "at least " if answer["fewest"] else ""
-    return f"{head}no: {why}; in the way: {fewest}{count} registers: {names}\n"
+    values = f"{count} value{'s' if count != 1 else ''}"
+    more = f", … and {count - SHOWN_VALUES} more" if count > SHOWN_VALUES else ""
+    return f"{head}no: {why}; in the way: {fewest}{values}: {names}{more}\n"
 
 
 def exact_text(answer: dict[str, Any]) -> str:
