@@ -279,3 +279,19 @@ def test_python_takes_sources(two: Path) -> None:
     (choice,) = done.kernels
     assert choice.reference == "default"
     assert done.to_bytes()[:4] == b"\x7fELF"
+
+
+def test_include_folders_are_seen_from_where_the_caller_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "factor.h").write_text("#define FACTOR 3\n")
+    (tmp_path / "k.cu").write_text(
+        '#include "factor.h"\nextern "C" __global__ void k(int *x) { x[threadIdx.x] *= FACTOR; }\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    source = source_of("k.cu", options=("-Iinclude",))
+    assert source.kernels == ["k"]
+    front = source.front("noremat")
+    assert front is not None
+    assert front.kernels == ["k"]

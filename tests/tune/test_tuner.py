@@ -357,3 +357,19 @@ def test_other_front_ends_are_compared_and_the_fastest_build_is_rewritten(tmp_pa
         choices=Choices(jobs=2, front_ends=False), prepare_only=True,
     )  # fmt: skip
     assert not [row for row in without.rows if row.made.may_differ]
+
+
+def test_a_folder_with_other_things_in_it_is_refused(
+    tmp_path: Path, neighbour_launch: str, prepared: Prepared
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="no earlier tuning"):
+        tune(NEIGHBOUR, neighbour_launch, out=folder, devices=[FakeDevice()], choices=ONE_JOB)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    other = prepared(**PREDICTIONS)
+    text = json.loads((other / "tuning.json").read_text())
+    (other / "tuning.json").write_text(json.dumps(text | {"kernel": "another"}))
+    with pytest.raises(UsageError, match="another kernel, another"):
+        tune(NEIGHBOUR, neighbour_launch, out=other, devices=[FakeDevice()], choices=ONE_JOB)

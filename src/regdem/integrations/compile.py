@@ -173,8 +173,7 @@ def _tool(name: str, file: str) -> str:
 def _run(command: list[str], output: Path, file: str) -> None:
     try:
         done = subprocess.run(
-            command,
-            cwd=output.parent,
+            command,  # where the caller is, so that -I means what it says
             capture_output=True,
             text=True,
             errors="replace",

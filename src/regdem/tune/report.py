@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -105,17 +106,27 @@ def text_report(result: TuneResult) -> str:
     shown = [row for row in result.rows if row.made.is_usable]
     if shown:
         lines += _table(_HEADER, [_cells(row) for row in shown])
-    lines += [
-        f"  {row.made.name}: {row.status}: {row.reason}"
-        for row in result.rows
-        if row.status not in ("measured", "prepared", "rejected", "unlike", "failed")
-    ]
+    lines += _left_out(result.rows)
     if result.finals:
         lines.append("timed once more, in the same rounds:")
         lines += [f"  {final.name}: {_measured(final.comparison)}" for final in result.finals]
     lines += alerts(result)
     lines.append(conclusion(result))
     return "\n".join(lines) + "\n"
+
+
+def _left_out(rows: Iterable[Row]) -> list[str]:
+    """What was not measured, with the reason; what is the same as another, or was never to be made,
+    as a number."""
+    lines: list[str] = []
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row.status in ("same", "skipped"):
+            counts[row.status] += 1
+        elif row.status not in ("measured", "prepared", "rejected", "unlike", "failed"):
+            lines.append(f"  {row.made.name}: {row.status}: {row.reason}")
+    words = {"same": "the same code as another", "skipped": "not made, beyond what is tried"}
+    return lines + [f"  {count} more: {words[status]}" for status, count in sorted(counts.items())]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

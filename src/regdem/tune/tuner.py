@@ -36,7 +36,15 @@ from regdem.tune.outcome import FINALISTS, Final, Row, TuneResult
 from regdem.tune.process import GpuProcess, Settings
 from regdem.tune.results import Comparison, Device, Measurement, Opened, sets_of_inputs
 from regdem.tune.store import Store, key_of, sha256
-from regdem.tune.tuning import Building, Choices, Tuning, open_tuning, resume_tuning, save_tuning
+from regdem.tune.tuning import (
+    Building,
+    Choices,
+    Tuning,
+    open_tuning,
+    refuse_foreign,
+    resume_tuning,
+    save_tuning,
+)
 from regdem.tune.workshop import make_all
 
 METHOD = 1
@@ -77,6 +85,7 @@ def tune(
         raise UsageError("nothing says how the kernel is launched", hint="give --launch")
     else:
         tuning = open_tuning(os.fspath(path), launch, kernel, choices, building)
+        refuse_foreign(tuning, folder)
     say = progress or _silent
     with ExitStack() as stack:
         # Processes that are forked should be there before this one has threads.

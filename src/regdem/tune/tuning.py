@@ -254,6 +254,21 @@ def _making(
     )  # fmt: skip
 
 
+def refuse_foreign(tuning: Tuning, folder: Path) -> None:
+    """Raises UsageError for a folder with other things in it, or with another kernel's tuning."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    try:
+        known = json.loads((folder / TUNING_NAME).read_text("utf-8"))["kernel"]
+    except (OSError, ValueError, KeyError, TypeError):
+        what = f"is not empty and no earlier tuning (no {TUNING_NAME})"
+    else:
+        if known == tuning.kernel:
+            return
+        what = f"is a tuning of another kernel, {demangle(str(known))}"
+    raise UsageError(what, file=str(folder), hint="give another --out")
+
+
 def save_tuning(tuning: Tuning, folder: Path) -> None:
     """Writes what a later run needs to go on in this folder alone."""
     launch_folder = folder / LAUNCH_FOLDER
