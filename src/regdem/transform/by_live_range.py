@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from regdem.analysis.liveness import Liveness
 from regdem.errors import UnsupportedError
 from regdem.program.program import Program
-from regdem.transform.colour import occupancy
+from regdem.transform.crowding import occupancy
 from regdem.transform.demoted import DemoteOptions, Rewrite, Spilled
 from regdem.transform.finish import finish
 from regdem.transform.fold import Folding, folding, moved_by

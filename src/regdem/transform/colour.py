@@ -13,16 +13,16 @@ are looked up, for the groups that take part; the interference graph as a whole 
 Four searches, the first that places all counts: strictest and widest first, spreading (of the
 registers that fit, the one whose other uses lie farthest away, since an access that is still under
 way makes the next writer of its register wait); by start, each into the narrowest hole; strictest
-and widest first, packing; by start, packing. `shortfall` tells beforehand where no colouring can
-exist: a cheap bound by the aligned pairs of registers that are occupied at each point.
+and widest first, packing; by start, packing.
 
-Not claimed: that a colouring is found wherever one exists.
+Invariants: at no point do two groups share a register; aligned groups stay aligned. Not claimed:
+that a colouring is found wherever one exists (`transform/crowding.py` tells where none can).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -462,63 +462,3 @@ class _Search:
         best = shifts[least]
         ejected: list[int] = others[reached == best + _MIDDLE].tolist()
         return best, ejected
-
-
-def shortfall(webs: Webs, limit: int, instructions: int) -> NDArray[np.int32]:
-    """(n,) registers that are certainly missing at each instruction, 0 where all may fit.
-
-    Registers come in aligned pairs. A pair is occupied as a whole by the two halves of an aligned
-    tuple, even where one half is dead; the dead half can hold a single value. The stack pointer
-    occupies a pair, and its other half can.
-    """
-    n = 2 * instructions
-    singles: list[int] = []
-    pairs: list[int] = []
-    halves: list[int] = []
-    for group in webs.groups:
-        by_pair: dict[int, dict[int, int]] = {}
-        for name in group.webs:
-            web = webs.webs[name]
-            pair = by_pair.setdefault(web.register // 2, {})
-            pair[web.register] = pair.get(web.register, 0) | web.points
-        for pair in by_pair.values():
-            if STACK_POINTER in pair:
-                continue
-            if group.alignment == 1:
-                singles.extend(pair.values())
-                continue
-            both, odd = 0, 0
-            for points in pair.values():
-                both |= points
-                odd ^= points
-            pairs.append(both)
-            halves.append(odd)
-    occupied, half = _count(pairs, n), _count(halves, n)
-    alone = _count(singles, n)
-    spare = half + 1 + limit % 2
-    needed = occupied + (np.maximum(alone - spare, 0) + 1) // 2
-    missing = np.maximum(2 * (needed - (limit // 2 - 1)), 2 * occupied - half + alone + 1 - limit)
-    return np.maximum(missing.reshape(-1, 2).max(axis=1), 0).astype(np.int32)
-
-
-def occupancy(masks: Iterable[int], instructions: int) -> NDArray[np.int32]:
-    """(n,) of how many sets of points each instruction's fuller point is a member."""
-    at_points = _count(masks, 2 * instructions)
-    return at_points.reshape(-1, 2).max(axis=1)
-
-
-def _count(masks: Iterable[int], n: int) -> NDArray[np.int32]:
-    """(n,) in how many of the masks each bit is set; counted in bit planes with carry."""
-    planes: list[int] = []
-    for mask in masks:
-        carry, k = mask, 0
-        while carry:
-            if k == len(planes):
-                planes.append(0)
-            planes[k], carry = planes[k] ^ carry, planes[k] & carry
-            k += 1
-    total = np.zeros(n, dtype=np.int32)
-    for k, plane in enumerate(planes):
-        data = np.frombuffer(plane.to_bytes((n + 7) // 8, "little"), dtype=np.uint8)
-        total += np.unpackbits(data, bitorder="little")[:n].astype(np.int32) << k
-    return total

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from regdem.analysis.webs import STACK_POINTER, Webs
-from regdem.transform.colour import Colouring, colour, shortfall
+from regdem.transform.colour import Colouring, colour
+from regdem.transform.crowding import shortfall
 from regdem.transform.listing import begins
 from regdem.transform.segments import Segment
 from regdem.transform.timeline import Timeline

@@ -1,7 +1,7 @@
 """Room for a register: demotes idle live ranges of a program whose slot address is at hand.
 
 Promotion of part of a frame needs a register for the slots' address where ptxas, held to a cap,
-left none. This pass frees registers the way `transform/demote.py` does (choice of idle live
+left none. This pass frees registers the way `transform/by_live_range.py` does (choice of idle live
 ranges, one load and one store around what crosses the crowded instructions, values that can be
 computed again first), into slots that were set aside behind the promoted words, through the same
 address register.
@@ -19,7 +19,8 @@ from regdem.program.edit import Edited, Word, apply
 from regdem.program.loops import loop_depth
 from regdem.program.program import Program
 from regdem.transform.candidates import Candidate, access_of, choose_webs, web_candidates
-from regdem.transform.colour import Colouring, colour, shortfall
+from regdem.transform.colour import Colouring, colour
+from regdem.transform.crowding import shortfall
 from regdem.transform.demoted import Demoted
 from regdem.transform.recompute import copy_of, recomputable
 from regdem.transform.slots import SlotLayout

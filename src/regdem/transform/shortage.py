@@ -5,7 +5,7 @@ wrong parity, ranges that cross around a loop. A rewrite that fits by count may 
 colouring. Instead of lowering the target everywhere, a `Shortage` learns from each failure at which
 instructions of the original registers are lost, and to what extent:
 
-- where the bound of `colour.shortfall` says that registers are missing, that many;
+- where the bound of `crowding.shortfall` says that registers are missing, that many;
 - where the colouring search left groups without a place, one, at the instructions of their ranges
   that are full.
 
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from regdem.analysis.webs import Webs
 from regdem.program.edit import Edited
-from regdem.transform.colour import Colouring, colour, occupancy, shortfall
+from regdem.transform.colour import Colouring, colour
+from regdem.transform.crowding import occupancy, shortfall
 
 _LOCAL_FAILURES = 4
 """Searches that leave groups without a place before registers are given up evenly."""
