@@ -120,7 +120,8 @@ def _with_ptx(
     except RegdemError as error:
         return OptimizerInput(entry.name, cubin, notes=(f"{beside} is not used: {error.message}",))
     if _is_default_build(cubin, made):
-        return OptimizerInput(entry.name, cubin, source)
+        used = f"{beside} is used: it compiles to the same code, so builds of it are tried as well"
+        return OptimizerInput(entry.name, cubin, source, notes=(used,))
     note = f"{beside} is not used: it compiles to other code; --ptx {beside} uses it all the same"
     return OptimizerInput(entry.name, cubin, notes=(note,))
 

@@ -116,6 +116,7 @@ def command(
     if profile_text is not None:
         name = opened.kernels[0][1].name if len(opened.kernels) == 1 else None
         profile = read_profile(profile_text, name)
+        note(f"predictions are corrected by the profile {profile_text}")
     settings = Options(
         grid_blocks, trip_count, paper, effort,
         compilers=count, profile=profile, budget_s=budget_s,
@@ -224,6 +225,14 @@ def _write_variants(folder: Path, choices: list[KernelChoice]) -> None:
                 write_atomically(path, outcome.cubin().to_bytes())
 
 
+_FOLDED = {
+    "same": "the same code as another",
+    "nothing_to_do": "would change nothing for the better",
+    "skipped": "could not win",
+}
+"""Outcomes of which the number is enough."""
+
+
 def summary(choice: KernelChoice) -> str:
     """The choice first, then all variants, best first."""
     before = choice.before
@@ -252,9 +261,9 @@ def summary(choice: KernelChoice) -> str:
     lines.extend(
         f"  {o.spec.name:<{width}} not made: {o.reason}"
         for o in choice.outcomes
-        if not o.is_usable and o.status not in ("same", "skipped")
+        if not o.is_usable and o.status not in _FOLDED
     )
-    for status, words in (("same", "the same code as another"), ("skipped", "could not win")):
+    for status, words in _FOLDED.items():
         count = sum(o.status == status for o in choice.outcomes)
         if count:
             lines.append(f"  {count} more: {words}")
@@ -274,6 +283,7 @@ def _checks(choice: KernelChoice) -> list[str]:
         return [f"  {chosen.spec.name} is nvcc's own build, and trusted as such"]
     checks = chosen.done.verdict.checks
     lines = ["  checked: " + ", ".join(f"{name} {word}" for name, word in checks.items())]
+    lines += [f"    for {assumption}" for assumption in chosen.done.verdict.assumptions]
     if chosen.spec.base != choice.reference:
         lines.append(f"  against {chosen.spec.base}, which is nvcc's own build and trusted as such")
     return lines
