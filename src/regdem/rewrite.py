@@ -16,22 +16,18 @@ from regdem.check import Verdict, check_pair
 from regdem.check.layout import declared_threads
 from regdem.errors import ProofError, RegdemError, UnsupportedError, UsageError
 from regdem.isa.table import require_architecture
-from regdem.machine import BlockShape, Launch, Occupancy, free_shared_bytes, occupancy, reach_blocks
+from regdem.machine import BlockShape, Launch, Occupancy, occupancy, reach_blocks, slots_that_fit
 from regdem.transform.demote import demote
 from regdem.transform.demoted import (
     RESERVED_REGISTERS,
-    STATIC_SHARED_LIMIT_BYTES,
     Demoted,
     DemoteOptions,
     Rewrite,
 )
 from regdem.transform.fold import Folded
 from regdem.transform.paper import ELIMINATE
-from regdem.transform.slots import SLOT_BYTES
 
 AnyRewrite = TypeVar("AnyRewrite", bound=Rewrite)
-_MARGIN_BYTES = 2 * SLOT_BYTES
-"""Rounding of the first slot, and of the dynamic part at run time."""
 
 
 @dataclass(frozen=True)
@@ -180,19 +176,9 @@ def _state(kernel: Kernel, request: Request, registers: int, static_bytes: int) 
 
 
 def most_slots(kernel: Kernel, request: Request, registers: int) -> int:
-    """Slots per thread that leave the residency at `registers` as it is.
-
-    A launch whose static and dynamic shared memory pass 48 KiB fails unless the host has opted in;
-    one that does not pass them by itself may come from a host that has not.
-    """
+    """Slots per thread that leave the residency at `registers` as it is."""
     there = state_of(kernel, request, registers, kernel.static_shared_bytes)
-    free = free_shared_bytes(there.launch, there.active_blocks)
-    left = STATIC_SHARED_LIMIT_BYTES - kernel.static_shared_bytes
-    if not request.shared_opt_in and left >= request.dynamic_shared_bytes:
-        left -= request.dynamic_shared_bytes
-    free = min(free, left)
-    warps = -(-request.threads.threads // 32)
-    return max(0, (free - _MARGIN_BYTES) // (SLOT_BYTES * warps))
+    return slots_that_fit(there.launch, there.active_blocks, opted_in=request.shared_opt_in)
 
 
 def target_registers(kernel: Kernel, request: Request) -> int:

@@ -221,6 +221,29 @@ def test_diff_of_other_names_has_no_none(capsys: pytest.CaptureFixture[str]) -> 
     assert "resident blocks unknown to " in out
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", UNROLLED],
+        ["gate", UNROLLED, "registers<=64"],
+        ["diff", ROLLED, UNROLLED],
+        ["predict", UNROLLED],
+        ["occupancy", UNROLLED],
+        ["plan", UNROLLED],
+    ],
+)
+def test_blocks_larger_than_declared_are_warned_of(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "--threads", "512"]) == 0
+    captured = capsys.readouterr()
+    reason = "can't be launched with 512 threads per block: it declares at most 256"
+    assert captured.err.count(reason) == (2 if arguments[0] == "diff" else 1)
+    assert "do:   regdem" not in captured.out
+    assert run([*arguments, "--threads", "256"]) == 0
+    assert "can't be launched" not in capsys.readouterr().err
+
+
 def test_gate_without_a_block_size_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["gate", NEIGHBOUR, "occupancy_pct>=1"]) == 2
     assert "give --threads" in capsys.readouterr().err

@@ -9,13 +9,15 @@ import pytest
 
 from regdem.analysis.bits import file_mask
 from regdem.analysis.liveness import liveness
-from regdem.binary import Cubin
+from regdem.binary import Cubin, Kernel
 from regdem.isa.decoded import RegisterFile
+from regdem.machine import BlockShape
 from regdem.program.from_kernel import program_of
 from regdem.report.advice import advise
-from regdem.report.inspection import inspect_kernel, pressures
-from regdem.report.model import CodeAnalysis, KernelReport
+from regdem.report.inspection import inspect_kernel, launch_refusal, pressures
+from regdem.report.model import Advice, CodeAnalysis, KernelReport
 from regdem.report.text import sparkline, text_report
+from regdem.rewrite import Request, most_slots
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -58,8 +60,14 @@ def test_advice_asks_what_the_optimiser_asks(neighbour: KernelReport) -> None:
     promised = replace(neighbour, forecasts=(fast,))
     first = advise(promised)[0]
     assert first.rule == "cross_cliff"
-    assert first.gain.startswith("predicted 1.20 times as fast (1.00 to 1.40)")
-    assert "--registers 40 --threads 256" in first.action
+    assert first.gain.startswith("predicted at most 1.20 times as fast (1.00 to 1.40), before what")
+    assert first.action.startswith(
+        "regdem optimize FILE -o OUT --kernel pair_forces --threads 256, which makes"
+    ), "a bound is no promise: the rewrite has to be made and predicted"
+    far = replace(neighbour, forecasts=(replace(fast, speedup=1.5),))
+    assert advise(far)[0].action.startswith(
+        "regdem demote FILE -o OUT --kernel pair_forces --registers 40 --threads 256, or regdem"
+    )
     assert "stop_chasing_occupancy" not in [advice.rule for advice in advise(promised)]
 
 
@@ -69,6 +77,49 @@ def test_the_best_step_is_advised(neighbour: KernelReport) -> None:
     far = replace(near, registers=32, speedup=1.3, least=1.0, pays=True)
     first = advise(replace(neighbour, forecasts=(near, far)))[0]
     assert (first.rule, first.evidence["cliff_registers"]) == ("cross_cliff", 32)
+    assert f"The nearer cliff at 40 is {near.words}." in first.message
+
+
+def kernel_of(path: str) -> Kernel:
+    (kernel,) = Cubin.parse((EXAMPLES / path).read_bytes(), path).kernels
+    return kernel
+
+
+def test_advice_is_for_the_launch_asked_about(neighbour: KernelReport) -> None:
+    """Dynamic shared memory stands in the command, and leaves what static memory has below 48 KiB
+    for slots, as for `regdem demote`.
+    """
+    kernel = kernel_of("neighbour/neighbour.cubin")
+    step = neighbour.forecast("demote")
+    assert step is not None
+    pays = replace(step, speedup=1.5, least=1.0, pays=True)
+    dynamic = 36 * 1024 - 512
+    report = replace(inspect_kernel(kernel, 512, dynamic, predict=False), forecasts=(pays,))
+    request = Request(BlockShape(512), registers=40, dynamic_shared_bytes=dynamic)
+    fit = most_slots(kernel, request, 40)
+    assert report.occupancy is not None
+    (cliff,) = [each for each in report.occupancy.cliffs if each.registers_max == 40]
+    assert fit == 6 < cliff.slots_per_thread
+    first = advise(report)[0]
+    assert first.evidence["slots_per_thread"] == fit
+    assert f"and {fit} slots per thread fit" in first.message
+    assert first.action.count(f"--threads 512 --dynamic-shared-bytes {dynamic}") == 2
+    full = replace(inspect_kernel(kernel, 512, 47 * 1024, predict=False), forecasts=(pays,))
+    assert "cross_cliff" not in [each.rule for each in advise(full)]
+
+
+def test_a_block_larger_than_declared_gets_no_commands() -> None:
+    kernel = kernel_of("unroll/variance_unrolled.cubin")
+    assert inspect_kernel(kernel, 256).unlaunchable is None
+    report = inspect_kernel(kernel, 512)
+    assert report.unlaunchable == (
+        "can't be launched with 512 threads per block: it declares at most 256"
+    )
+    assert rules(report) == ["block_not_allowed"]
+    assert not report.advice[0].action.startswith("regdem")
+    assert launch_refusal(replace(kernel, required_block=(64, 2, 1)), 64) == (
+        "can't be launched with 64 threads per block: it declares 128"
+    )
 
 
 def test_an_unsafe_gain_is_to_be_measured(neighbour: KernelReport) -> None:
@@ -95,6 +146,26 @@ def test_promotion_carries_its_estimate(unrolled: KernelReport) -> None:
     assert "promote_spills" not in [
         each.rule for each in advise(replace(unrolled, forecasts=(slower,)))
     ]
+
+
+def test_spills_outside_loops_are_promoted_where_that_pays(unrolled: KernelReport) -> None:
+    analysis = code(unrolled)
+    found = analysis.spills.spills
+    sites = tuple(replace(site, loop_depth=0) for site in found.sites)
+    spills = replace(analysis.spills, spills=replace(found, sites=sites))
+    cold = replace(unrolled, analysis=replace(analysis, spills=spills))
+    step = unrolled.forecast("promote")
+    assert step is not None
+
+    def promotion(speedup: float) -> list[Advice]:
+        faster = replace(cold, forecasts=(replace(step, speedup=speedup),))
+        return [each for each in advise(faster) if each.rule == "promote_spills"]
+
+    assert not promotion(1.01)
+    (advice,) = promotion(1.6)
+    assert "run outside loops, 224 bytes per thread;" in advice.message
+    assert advice.gain.startswith("predicted 1.60 times as fast")
+    assert not [a for a in advise(replace(cold, forecasts=None)) if a.rule == "promote_spills"]
 
 
 def test_needed_registers_lie_between_live_and_allocated(

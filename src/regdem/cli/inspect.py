@@ -118,6 +118,7 @@ def inspect_file(
     Raises InputError, UsageError; UnsupportedError if no kernel selected is understood.
     """
     from regdem.api import inspect_all, inspect_jobs
+    from regdem.cli.kernels import note_refused_launches
 
     gc.disable()  # values without cycles: the collector only costs, a quarter of the time
     module, head = load_file(path, arch)
@@ -144,6 +145,9 @@ def inspect_file(
         raise refused[0]
     for refusal in refused:
         note(f"regdem: not analysed: {refusal}")
+    note_refused_launches(
+        (entry.kernel, report.threads) for entry, report in zip(located, reports, strict=True)
+    )
     return Inspected(reports, located, head)
 
 

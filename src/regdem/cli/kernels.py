@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from regdem.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from regdem.api import Located
     from regdem.program.program import Program
+
+_WARNINGS = 3
+"""So many kernels are warned of one by one."""
 
 
 def file_kernels(path: str, pattern: KernelPattern | None) -> tuple[list[Located], dict[str, Any]]:
@@ -103,6 +106,21 @@ def block_threads(kernel: Kernel, path: str) -> int:
 def launch_threads(located: Located, path: str) -> int:
     """The same of a kernel in its place, where a sidecar file may say more."""
     return located.sidecar_threads or block_threads(located.kernel, path)
+
+
+def note_refused_launches(launches: Iterable[tuple[Kernel, int | None]]) -> None:
+    """A warning for kernels that the driver would not launch with the threads asked about."""
+    from regdem.report.inspection import launch_refusal
+
+    refused = [
+        (kernel.demangled_name, reason)
+        for kernel, threads in launches
+        if (reason := launch_refusal(kernel, threads)) is not None
+    ]
+    for name, reason in refused[:_WARNINGS]:
+        note(f"regdem: warning: {name} {reason}")
+    if len(refused) > _WARNINGS:
+        note(f"regdem: warning: {len(refused) - _WARNINGS} more kernels can't be launched so")
 
 
 def cluster_blocks(kernel: Kernel) -> int:

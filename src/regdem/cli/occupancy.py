@@ -148,7 +148,12 @@ def _of_file(
     grid: int | None,
     sms: int | None,
 ) -> tuple[list[Answer], dict[str, Any]]:
-    from regdem.cli.kernels import cluster_blocks, file_kernels, launch_threads
+    from regdem.cli.kernels import (
+        cluster_blocks,
+        file_kernels,
+        launch_threads,
+        note_refused_launches,
+    )
 
     if arch == "all":
         raise UsageError("--arch all compares numbers, not files", file=path)
@@ -165,6 +170,7 @@ def _of_file(
         values = numbers | {key: value for key, value in read.items() if numbers.get(key) is None}
         count = threads.threads if threads else launch_threads(place, path)
         answers.append(_answer(entry.name, arch or entry.arch, count, values, grid, sms))
+    note_refused_launches((place.kernel, threads.threads if threads else None) for place in located)
     return answers, envelope({"input": head})
 
 

@@ -147,7 +147,13 @@ def _of_file(
     warps: int | None,
     numbers: dict[str, Any],
 ) -> tuple[list[KernelPlan], dict[str, Any]]:
-    from regdem.cli.kernels import Refusals, file_kernels, launch_threads, understood
+    from regdem.cli.kernels import (
+        Refusals,
+        file_kernels,
+        launch_threads,
+        note_refused_launches,
+        understood,
+    )
 
     located, head = file_kernels(path, pattern)
     refusals = Refusals()
@@ -165,6 +171,7 @@ def _of_file(
         with refusals.kept(kernel.name):
             plans.append(_plan_kernel(kernel, launch, latency_cycles, warps))
     refusals.settle(len(plans))
+    note_refused_launches((place.kernel, threads.threads if threads else None) for place in located)
     return plans, envelope({"input": head})
 
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from regdem.cli.kernels import Refusals, file_kernels, kernel_program, launch_threads, understood
+from regdem.cli.kernels import (
+    Refusals,
+    file_kernels,
+    kernel_program,
+    launch_threads,
+    note_refused_launches,
+    understood,
+)
 from regdem.cli.options import (
     KernelPattern,
     debug_option,
@@ -124,6 +131,8 @@ def command(
             with refusals.kept(place.kernel.name):
                 found.append(row(file, place))
         refusals.settle(len(found) - done)
+        count = threads.threads if threads else None
+        note_refused_launches((place.kernel, count) for place in located)
     found.sort(key=lambda row: (row.key, row.file))
     body: dict[str, Any] = {
         "inputs": inputs,

@@ -7,7 +7,14 @@ from regdem.machine.arch import compute_capability, parse_arch
 from regdem.machine.block import BlockShape, block_shape, parse_block
 from regdem.machine.budget import Latency, RegisterBudget, register_budget
 from regdem.machine.capability import SmLimits, known_archs, limits, sources
-from regdem.machine.cliffs import Cliff, Reach, cliff_table, free_shared_bytes, reach_blocks
+from regdem.machine.cliffs import (
+    Cliff,
+    Reach,
+    cliff_table,
+    free_shared_bytes,
+    reach_blocks,
+    slots_that_fit,
+)
 from regdem.machine.residency import BlockLimits, Launch, Occupancy, carveout_kib_for, occupancy
 from regdem.machine.waves import Waves, waves
 
@@ -34,6 +41,7 @@ __all__ = [
     "parse_block",
     "reach_blocks",
     "register_budget",
+    "slots_that_fit",
     "sources",
     "waves",
 ]

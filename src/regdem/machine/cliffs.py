@@ -130,6 +130,21 @@ def cliff_table(launch: Launch) -> tuple[Cliff, ...]:
     return tuple(rows)
 
 
+def slots_that_fit(launch: Launch, active_blocks: int, *, opted_in: bool = False) -> int:
+    """Slots per thread that a rewrite can place with `active_blocks` still resident.
+
+    A launch whose static and dynamic shared memory pass 48 KiB fails unless the host has opted in;
+    one that does not pass them by itself may come from a host that has not. `opted_in`: it has.
+    """
+    left = launch.sm.shared_bytes_per_block - launch.static_shared_bytes
+    if not opted_in and left >= launch.dynamic_shared_bytes:
+        left -= launch.dynamic_shared_bytes
+    free = min(free_shared_bytes(launch, active_blocks), left)
+    warp_bytes = SLOT_BYTES * WARP_THREADS
+    margin = 2 * warp_bytes  # rounding of the first slot, and of the dynamic part at run time
+    return max(0, (free - margin) // (warp_bytes * warps_per_block(launch.threads)))
+
+
 def _counts(launch: Launch) -> list[int]:
     """The counts at which a warp's allocation changes, the highest of each, downwards."""
     step = max(1, launch.sm.register_granule // WARP_THREADS)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from regdem.analysis.ilp import LoopParallelism
-from regdem.machine import Cliff
+from regdem.machine import Cliff, Occupancy, slots_that_fit
 from regdem.report.model import Advice, CodeAnalysis, Forecast, KernelReport, PeakValue
 
 MANY_VALUES = 4
@@ -21,12 +21,16 @@ UNROLLED_COPIES = 4
 UNCERTAIN_GAIN = 1.02
 """A typical gain from here on that is not safe is worth a measurement."""
 SHORT_PEAK_PCT = 10.0
+FAR_ABOVE = 1.25
+"""A bound from here on leaves room for what demotion costs: the rewrite is worth naming itself."""
 
 
 def advise(report: KernelReport) -> tuple[Advice, ...]:
     """All rules that apply, the most valuable first."""
     if report.analysis is None:
         return ()
+    if report.unlaunchable is not None:
+        return (_other_block(report, report.unlaunchable),)
     found = [advice for rule in RULES if (advice := rule(report, report.analysis)) is not None]
     return tuple(sorted(found, key=lambda advice: (-advice.weight, advice.rule)))
 
@@ -65,7 +69,30 @@ def _has_slots(report: KernelReport, step: Forecast) -> bool:
         return True
     excess = report.analysis.interference.registers_needed + 1 - step.registers
     cliffs = [c for c in report.occupancy.cliffs if c.registers_max >= step.registers]
-    return not cliffs or excess <= cliffs[-1].static_slots_per_thread
+    return not cliffs or excess <= slots_at(report.occupancy, cliffs[-1])
+
+
+def slots_at(present: Occupancy, cliff: Cliff) -> int:
+    """Slots per thread that `regdem demote` may use there, without the host's help."""
+    return slots_that_fit(present.launch, cliff.active_blocks)
+
+
+def launch_options(report: KernelReport) -> str:
+    """The launch as options of a command, for which the advice holds; a blank in front."""
+    words = f" --threads {report.threads or 'T'}"
+    if report.occupancy is not None and report.occupancy.launch.dynamic_shared_bytes:
+        words += f" --dynamic-shared-bytes {report.occupancy.launch.dynamic_shared_bytes}"
+    return words
+
+
+def _other_block(report: KernelReport, reason: str) -> Advice:
+    return Advice(
+        rule="block_not_allowed",
+        message=f"The kernel {reason}: nothing here is about a launch that runs.",
+        evidence={"threads": report.threads},
+        gain="answers for a launch that runs",
+        action="give the --threads of the launch, or change __launch_bounds__",
+    )
 
 
 def main_loops(analysis: CodeAnalysis) -> list[LoopParallelism]:
@@ -103,7 +130,12 @@ def _gain(report: KernelReport, cliff: Cliff) -> str:
     step = _step(report, cliff)
     if forecast is None:
         return f"{step}; not predicted here: regdem predict, or regdem optimize"
-    return f"{forecast.words}: {step}"
+    if forecast.kind != "demote":
+        return f"{forecast.words}: {step}"
+    return (
+        f"{forecast.words}, before what demotion costs beyond about "
+        f"{forecast.inserted_instructions:.0f} inserted instructions a warp: {step}"
+    )
 
 
 def _weight(forecast: Forecast | None, default: float) -> float:
@@ -132,39 +164,60 @@ def _renumber(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
         },
         gain=_gain(report, cliff),
         action=f"regdem demote FILE -o OUT --kernel {report.name} "
-        f"--registers {cliff.registers_max} --threads {report.threads}",
+        f"--registers {cliff.registers_max}{launch_options(report)}",
         weight=_weight(forecast, 58),
     )
 
 
+def _passed_over(report: KernelReport, chosen: Cliff) -> str:
+    """What is predicted of nearer steps than the one advised; a blank in front."""
+    said: list[str] = []
+    for cliff in cliffs_below(report):
+        if cliff.registers_max <= chosen.registers_max:
+            break
+        step = next((f for f in report.forecasts or () if f.registers == cliff.registers_max), None)
+        words = step.words if step is not None else "not predicted"
+        said.append(f" The nearer cliff at {cliff.registers_max} is {words}.")
+    return "".join(said)
+
+
 def _cross_cliff(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
     cliff = next_cliff(report)
-    if cliff is None or analysis.interference.registers_needed <= cliff.registers_max:
+    present = report.occupancy
+    if cliff is None or present is None:
+        return None
+    if analysis.interference.registers_needed <= cliff.registers_max:
         return None
     forecast = _best(report)
     if not _pays(report) or (forecast is None and wants_warps(report, analysis) is False):
         return None
     excess = analysis.interference.registers_needed - cliff.registers_max
-    if excess > cliff.slots_per_thread:
+    slots = slots_at(present, cliff)
+    if excess + 1 > slots:
         return None
+    optimize = f"regdem optimize FILE -o OUT --kernel {report.name}{launch_options(report)}"
+    action = f"{optimize}, which makes, proves and predicts every way there"
+    if forecast is not None and forecast.speedup >= FAR_ABOVE:
+        action = (
+            f"regdem demote FILE -o OUT --kernel {report.name} "
+            f"--registers {cliff.registers_max}{launch_options(report)}, or {action}"
+        )
     return Advice(
         rule="cross_cliff",
         message=f"The cliff at {cliff.registers_max} registers is "
         f"{report.registers_per_thread - cliff.registers_max} below; about {excess} values have "
-        f"to leave the peak, and {cliff.slots_per_thread} slots per thread lie idle in shared "
-        "memory there.",
+        f"to leave the peak, and {slots} slots per thread fit into shared memory there."
+        + _passed_over(report, cliff),
         evidence={
             "registers_per_thread": report.registers_per_thread,
             "registers_needed": analysis.interference.registers_needed,
             "cliff_registers": cliff.registers_max,
-            "slots_per_thread": cliff.slots_per_thread,
+            "slots_per_thread": slots,
             "warps_needed": max((loop.warps_needed for loop in main_loops(analysis)), default=None),
             "forecast": forecast.to_dict() if forecast else None,
         },
         gain=_gain(report, cliff),
-        action=f"regdem demote FILE -o OUT --kernel {report.name} "
-        f"--registers {cliff.registers_max} --threads {report.threads}, or regdem optimize, "
-        "which makes, proves and predicts every way there",
+        action=action,
         weight=_weight(forecast, 55 - excess),
     )
 
@@ -241,29 +294,37 @@ def _not_predicted_faster(report: KernelReport, forecast: Forecast) -> Advice:
     )
 
 
-def _spills_in_loop(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
-    hot = [site for site in analysis.spills.hot if site.space == "local"]
-    if not hot:
-        return None
-    total = sum(site.bytes_per_thread for site in hot)
-    threads = f" --threads {report.threads}" if report.threads else ""
+def _spills_promoted(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
+    """Spills inside loops, unless that is predicted slower; others where it is predicted faster."""
+    found = analysis.spills
+    sites = [s for s in found.spills.spill_sites if s.space == "local" and s.is_counted]
+    hot = [site for site in sites if site.loop_depth]
+    present = report.occupancy
     forecast = report.forecast("promote")
-    if forecast is not None and forecast.speedup < 1.0:
+    if forecast is not None and forecast.speedup < (1.0 if hot else UNCERTAIN_GAIN):
         return None
+    if not sites or (forecast is None and not hot):
+        return None
+    if present is not None and not slots_that_fit(present.launch, present.active_blocks):
+        return None
+    shown = hot or sites
+    total = sum(site.bytes_per_thread for site in shown)
+    place, unit = ("inside loops", " and iteration") if hot else ("outside loops", "")
     return Advice(
         rule="promote_spills",
-        message=f"{len(hot)} spill accesses to local memory run inside loops, {total} bytes per "
-        "thread and iteration; in shared memory they would not go through L1 and L2.",
+        message=f"{len(shown)} spill accesses to local memory run {place}, {total} bytes per "
+        f"thread{unit}; in shared memory they would not go through L1 and L2.",
         evidence={
+            "sites": len(sites),
             "sites_in_loops": len(hot),
-            "bytes_per_iteration": total,
-            "deepest_loop": max(site.loop_depth for site in hot),
-            "offsets": [site.offset for site in hot[:16]],
+            "bytes_per_iteration": total if hot else 0,
+            "deepest_loop": max(site.loop_depth for site in shown),
+            "offsets": [site.offset for site in shown[:16]],
             "forecast": forecast.to_dict() if forecast else None,
         },
         gain=(f"{forecast.words}: " if forecast else "")
-        + f"{total} bytes per thread and iteration off the memory path",
-        action=f"regdem promote FILE -o OUT --kernel {report.name}{threads}",
+        + f"{total} bytes per thread{unit} off the memory path",
+        action=f"regdem promote FILE -o OUT --kernel {report.name}{launch_options(report)}",
         weight=_weight(forecast, 59),
     )
 
@@ -412,7 +473,7 @@ Rule = Callable[[KernelReport, CodeAnalysis], Advice | None]
 
 RULES: tuple[Rule, ...] = (
     _renumber,
-    _spills_in_loop,
+    _spills_promoted,
     _cross_cliff,
     _partial_unroll,
     _dynamic_array,

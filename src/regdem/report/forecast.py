@@ -26,7 +26,7 @@ from typing import Any
 from regdem.binary.kernel import Kernel
 from regdem.errors import UsageError
 from regdem.isa.decoded import INSTRUCTION_BYTES
-from regdem.machine import Occupancy, occupancy
+from regdem.machine import Occupancy, occupancy, slots_that_fit
 from regdem.machine.timing import timing
 from regdem.predict.model import Prediction, predict_summary, speedup
 from regdem.predict.summary import Summary, Traffic, WarpTime, summarise
@@ -159,7 +159,9 @@ def _later(time: WarpTime, cycles: float) -> WarpTime:
 def _promoted(
     kernel: Kernel, present: Occupancy, summary: Summary, words: int, before: Prediction
 ) -> Forecast | None:
-    """The frame in slots; None where they don't fit without giving up a block."""
+    """The frame in slots; None where they don't fit without giving up a block, or into 48 KiB."""
+    if words > slots_that_fit(present.launch, present.active_blocks):
+        return None
     try:
         there = _at(
             kernel,

@@ -27,7 +27,7 @@ from regdem.machine import Occupancy, occupancy
 from regdem.program.from_kernel import program_of
 from regdem.program.loops import Loop, loop_depth, loops
 from regdem.program.program import Program
-from regdem.report.advice import advise, cliffs_below
+from regdem.report.advice import advise, cliffs_below, slots_at
 from regdem.report.model import (
     CodeAnalysis,
     Forecast,
@@ -85,11 +85,12 @@ def inspect_kernel(
         analysis=analysis,
         advice=(),
         refusal=refusal,
+        unlaunchable=launch_refusal(kernel, threads),
         origin=origin,
     )
     if analysis is None:
         return report
-    if predict:
+    if predict and report.unlaunchable is None:
         report = replace(report, forecasts=_forecasts(kernel, report, analysis))
     return replace(report, advice=advise(report))
 
@@ -105,7 +106,7 @@ def _forecasts(
     cliffs = [
         (cliff.registers_max, needed - cliff.registers_max)
         for cliff in cliffs_below(report)
-        if needed - cliff.registers_max <= cliff.slots_per_thread
+        if needed - cliff.registers_max <= slots_at(report.occupancy, cliff)
     ]
     words = {
         (site.place_bytes or 0) + at
@@ -125,6 +126,20 @@ def declared_threads(kernel: Kernel) -> int | None:
         x, y, z = kernel.required_block
         return x * y * z
     return kernel.max_threads
+
+
+def launch_refusal(kernel: Kernel, threads: int | None) -> str | None:
+    """Why the driver refuses a block of so many threads, as "can't be ..."; None: it may run."""
+    most = declared_threads(kernel)
+    if threads is None or most is None:
+        return None
+    fixed = kernel.required_block is not None
+    if threads == most or (threads < most and not fixed):
+        return None
+    return (
+        f"can't be launched with {threads} threads per block: it declares "
+        f"{'' if fixed else 'at most '}{most}"
+    )
 
 
 def _occupancy(kernel: Kernel, threads: int | None, dynamic: int) -> Occupancy | None:

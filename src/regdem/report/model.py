@@ -170,8 +170,10 @@ class Forecast:
 
     @property
     def words(self) -> str:
-        """The speed-up with its interval."""
-        return f"predicted {self.speedup:.2f} times as fast ({self.least:.2f} to {self.most:.2f})"
+        """The speed-up with its interval; a bound for a demotion, which costs more than counted."""
+        bound = "at most " if self.kind == "demote" else ""
+        interval = f"({self.least:.2f} to {self.most:.2f})"
+        return f"predicted {bound}{self.speedup:.2f} times as fast {interval}"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -305,6 +307,8 @@ class KernelReport:
     refusal: RegdemError | None = None
     forecasts: tuple[Forecast, ...] | None = None
     """What the predictor says of the next cliff and of promotion; None where it was not asked."""
+    unlaunchable: str | None = None
+    """Why the driver accepts no launch with these threads, as "can't be ..."; None: it may."""
     origin: str | None = None
     """Where in a container the kernel's cubin lies; None for a plain cubin."""
 
