@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from regdem.study.caps import Bounds, parse_bounds, parse_caps
 from regdem.study.model import Build, Study
 from regdem.study.run import study_caps
 from regdem.study.toolchain import find_toolchain
+from regdem.study.verdict import recommend
 
 pytestmark = pytest.mark.tools
 
@@ -54,6 +56,30 @@ def test_the_pragma_where_a_cap_spilled(neighbour: Study) -> None:
         neighbour.build("cap-40-shared"), "shared_spills"
     )
     assert "default-shared" not in registers(neighbour), "what doesn't spill has no use for it"
+
+
+def test_what_another_build_spares_is_true(neighbour: Study) -> None:
+    """Builds with the code of a spilling one spill, too; and the first build may have some."""
+    spilling = neighbour.build("cap-32")
+    assert any(b.verdict.mechanisms == () for b in neighbour.builds if b.same_as == "cap-32")
+    costs = {"cap-32": 1.0, "cap-40": 1.5, "cap-40-shared": 2.0}
+    builds = [
+        replace(
+            build,
+            prediction=replace(
+                build.prediction, predicted_cycles=costs.get(build.same_as or build.name, 3.0)
+            ),
+        )
+        for build in neighbour.builds
+    ]
+    found = recommend(builds, unrolled=False)
+    assert found.build == spilling.name
+    assert "spills inside loops" in found.reason
+    assert (
+        "losing no blocks and moving no more bytes of local spills than default, cap-40-shared is "
+        "predicted 1.50 times as fast" in found.reason
+    )
+    assert neighbour.build("bounds-256x6").same_as == "cap-40", "which is faster, and spills"
 
 
 def test_ptxas_agrees_on_spills(neighbour: Study) -> None:

@@ -145,7 +145,9 @@ def recommend(
         return Recommendation(base.name, "none: the first build can't be launched", _NO_ROOM)
     least = min(cost(build) for build in eligible)
     tie = max(TIE, noise or 0.0) if timed else PREDICTED_TIE
-    near = [build for build in eligible if cost(build) <= (1 + tie) * least]
+    # A build with another's code has that one's mechanisms, and none of its own.
+    distinct = [build for build in eligible if build.same_as is None]
+    near = [build for build in distinct if cost(build) <= (1 + tie) * least] or [base]
     chosen = min(near, key=_heavy)  # the first of those that pay least
     by = "measured" if timed else "predicted"
     if chosen is base:
@@ -159,7 +161,7 @@ def recommend(
     if hurt := chosen.verdict.of("hurt"):
         sentences.append("it pays with " + _shorts(hurt))
     if not timed:
-        spared = _spared(chosen, eligible, cost)
+        spared = _spared(chosen, distinct, cost)
         if spared is not None and spared[1] is not base:
             words, other = spared
             sentences.append(
@@ -194,13 +196,18 @@ def _heavy(build: Build) -> int:
 def _spared(
     chosen: Build, builds: Sequence[Build], cost: Callable[[Build], float]
 ) -> tuple[str, Build] | None:
-    """The best build without what the chosen one pays most: lost blocks and spills in loops; in
-    words and as a build. None where it pays neither, or every build does.
+    """The best build without what the chosen one pays most: lost blocks and more spills than the
+    first build (which may have some); in words and as a build. None where it pays neither, or
+    every build does.
     """
+    first = builds[0].name
     pays = [m.name for m in chosen.verdict.of("hurt") if m.name in _HEAVY]
     for names, words in (
-        (("residency", "local_spills"), "without lost blocks and spills"),
-        (("local_spills",), "without spills"),
+        (
+            ("residency", "local_spills"),
+            f"losing no blocks and moving no more bytes of local spills than {first}",
+        ),
+        (("local_spills",), f"moving no more bytes of local spills than {first}"),
     ):
         if not set(names) & set(pays):
             continue
