@@ -166,6 +166,17 @@ def test_spills_outside_loops_are_promoted_where_that_pays(unrolled: KernelRepor
     assert "run outside loops, 224 bytes per thread;" in advice.message
     assert advice.gain.startswith("predicted 1.60 times as fast")
     assert not [a for a in advise(replace(cold, forecasts=None)) if a.rule == "promote_spills"]
+    (part,) = [a for a in advise(replace(cold, forecasts=())) if a.rule == "promote_spills"]
+    assert "slots per thread fit" in part.gain, "the whole frame does not, so it has no estimate"
+    assert part.action.startswith("regdem optimize")
+
+
+def test_a_frame_that_is_not_understood_is_not_promoted(unrolled: KernelReport) -> None:
+    """Where `regdem promote` refuses, it is not advised."""
+    assert code(unrolled).frame_reason == ""
+    moving = replace(code(unrolled), frame_reason="the stack pointer moves")
+    found = advise(replace(unrolled, analysis=moving))
+    assert "promote_spills" not in [each.rule for each in found]
 
 
 def test_needed_registers_lie_between_live_and_allocated(
@@ -215,6 +226,11 @@ def test_arrays_are_no_spills(array: KernelReport) -> None:
     assert {site.kind for site in spills.spills.sites} == {"array"}
     assert len(spills.spills.sites) == 28
     assert rules(array)[0] == "dynamic_array"
+
+
+def test_the_frame_of_an_array_is_not_understood(array: KernelReport) -> None:
+    assert code(array).frame_reason == "local memory is reached by a computed address"
+    assert array.forecast("promote") is None
 
 
 def test_shared_spills_are_seen(shared_spills: KernelReport) -> None:

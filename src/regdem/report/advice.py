@@ -303,10 +303,19 @@ def _spills_promoted(report: KernelReport, analysis: CodeAnalysis) -> Advice | N
     forecast = report.forecast("promote")
     if forecast is not None and forecast.speedup < (1.0 if hot else UNCERTAIN_GAIN):
         return None
-    if not sites or (forecast is None and not hot):
+    if not sites or analysis.frame_reason or (report.forecasts is None and not hot):
         return None
-    if present is not None and not slots_that_fit(present.launch, present.active_blocks):
+    fit = slots_that_fit(present.launch, present.active_blocks) if present is not None else None
+    if fit == 0:
         return None
+    gain = f"{forecast.words}: " if forecast else ""
+    action = f"regdem promote FILE -o OUT --kernel {report.name}{launch_options(report)}"
+    if forecast is None and report.forecasts is not None:
+        gain = f"not predicted here, as only {fit} slots per thread fit: up to "
+        action = (
+            f"regdem optimize FILE -o OUT --kernel {report.name}{launch_options(report)}, which "
+            "promotes what fits, proves and predicts it"
+        )
     shown = hot or sites
     total = sum(site.bytes_per_thread for site in shown)
     place, unit = ("inside loops", " and iteration") if hot else ("outside loops", "")
@@ -322,10 +331,9 @@ def _spills_promoted(report: KernelReport, analysis: CodeAnalysis) -> Advice | N
             "offsets": [site.offset for site in shown[:16]],
             "forecast": forecast.to_dict() if forecast else None,
         },
-        gain=(f"{forecast.words}: " if forecast else "")
-        + f"{total} bytes per thread{unit} off the memory path",
-        action=f"regdem promote FILE -o OUT --kernel {report.name}{launch_options(report)}",
-        weight=_weight(forecast, 59),
+        gain=f"{gain}{total} bytes per thread{unit} off the memory path",
+        action=action,
+        weight=_weight(forecast, 59 if hot else 29),
     )
 
 

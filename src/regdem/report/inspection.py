@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from regdem.analysis.bits import FILE_BASE, FILE_MASK
 from regdem.analysis.forms import forms_of
+from regdem.analysis.frame import frame_of
 from regdem.analysis.ilp import is_padding, loop_parallelism
 from regdem.analysis.interference import colour, interference
 from regdem.analysis.liveness import Liveness, liveness
@@ -111,7 +112,7 @@ def _forecasts(
     words = {
         (site.place_bytes or 0) + at
         for site in analysis.spills.spills.spill_sites
-        if site.space == "local"
+        if site.space == "local" and not analysis.frame_reason
         for at in range(0, site.bytes_per_thread, 4)
     }
     try:
@@ -197,6 +198,7 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
         mix=instruction_mix(program),
         calls=len(program.callee),
         repeated_line=repeated_line(kernel, program, {site.instruction for site in found.sites}),
+        frame_reason=frame_of(program).reason if found.sites else "",
     )
 
 

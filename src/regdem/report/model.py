@@ -287,6 +287,8 @@ class CodeAnalysis:
     calls: int
     repeated_line: tuple[str, int] | None
     """The source line whose memory loads stand most often in the code, and how often."""
+    frame_reason: str = ""
+    """Why the stack frame can't be told apart into words, so that nothing in it is promoted."""
 
 
 @dataclass(frozen=True)
