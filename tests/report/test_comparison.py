@@ -92,7 +92,24 @@ def test_a_cap_that_spills_is_told(neighbour: KernelReport, shared_spills: Kerne
     """The same source at 48 registers, and at 32 with spills in shared memory."""
     diff = compare(neighbour, shared_spills)
     assert diff.verdict == "worse", "more warps, but spills inside the loop"
-    assert [cause.cause for cause in diff.causes] == ["register_cap"]
+    (cause,) = diff.causes
+    assert cause.cause == "register_cap"
+    assert cause.action == "demote the uncapped build to this count", "no local spills to promote"
+
+
+def test_the_command_for_a_cap_has_its_launch(rolled: KernelReport, unrolled: KernelReport) -> None:
+    code, more = unrolled.analysis, rolled.analysis
+    assert code is not None
+    assert more is not None
+    before = replace(rolled, registers_per_thread=128)
+    after = replace(unrolled, analysis=replace(code, repeated_line=None, loops=more.loops))
+    (cause,) = compare(before, after).causes
+    assert cause.action.startswith(
+        "regdem promote FILE -o OUT --kernel variance --threads 256, or demote"
+    )
+    refused = replace(after, unlaunchable="can't be launched with 512 threads per block")
+    (cause,) = compare(before, refused).causes
+    assert cause.action == "demote the uncapped build to this count"
 
 
 @pytest.mark.parametrize(

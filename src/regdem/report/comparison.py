@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from regdem.report.advice import launch_options
 from regdem.report.metrics import METRICS, Metric, Value
 from regdem.report.model import KernelReport
 
@@ -241,11 +242,20 @@ def _causes(before: KernelReport, after: KernelReport) -> list[Cause]:
                     f"Fewer registers than values: {after.registers_per_thread} allocated, and "
                     f"{spilled[1]} spill accesses instead of {spilled[0]}.",
                     {"registers": after.registers_per_thread, "spill_sites": spilled[1]},
-                    f"regdem promote FILE -o OUT --kernel {after.name}, or demote the uncapped "
-                    "build to this count",
+                    f"{_promote(after)}demote the uncapped build to this count",
                 )
             )
     return found
+
+
+def _promote(report: KernelReport) -> str:
+    """The command that moves spills, and "or"; empty where it would be refused."""
+    code = report.analysis
+    if report.unlaunchable is not None or code is None or code.frame_reason:
+        return ""
+    if not any(site.space == "local" for site in code.spills.spills.spill_sites):
+        return ""
+    return f"regdem promote FILE -o OUT --kernel {report.name}{launch_options(report)}, or "
 
 
 def _unrolling(before: KernelReport, after: KernelReport) -> Cause | None:
