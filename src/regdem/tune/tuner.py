@@ -206,7 +206,7 @@ class _Run:
                 store.put_made(tuning.making, made, count)
             count += 1
             done = "made" if made.is_usable else "not made"
-            self.say(f"[{count}] {done} {made.name}: {describe_made(made)}")
+            self.say(f"{done} {made.name}: {describe_made(made)} [{count}]")
             add(made)
 
         make_all(tuning.order, self.executor, known, keep, fastest)
