@@ -5,9 +5,8 @@ whether it pays, without a GPU.
 
 Method: all bases of all kernels are surveyed; the rewrites of all of them are ordered by what they
 could gain at best and made in rounds, and those that could not win any more are left out. Every
-rewrite is proved against its base. The best is taken if it is worth it (`choice`): at least 2 %
-faster in the typical case and not slower under any assumption about locality. Otherwise the kernel
-stays as it is, and the answer says what the best variant would have brought.
+rewrite is proved against its base. The best is taken if it is worth it (`choice`). Otherwise the
+kernel stays as it is, and the answer says what the best variant would have brought.
 
 Invariants: the answer does not depend on how many processes run (rounds have a fixed size). What
 NVIDIA's compiler makes is trusted and marked (`source: "nvcc"`); what regdem makes is proved.
