@@ -19,7 +19,6 @@ from bench.suite.tables import Record, best_of, by_kernel, geometric_mean, rows_
 from bench.suite.variants import front_of
 from regdem.bases import ALL_FRONTS
 
-_OURS = frozenset({"binary", "ours"})
 _NVIDIA = frozenset({"default", "nvidia"})
 
 

@@ -41,6 +41,7 @@ from bench.suite.variants import (
     suite_variants,
     ten_variants,
 )
+from regdem.bases import CodeKey, code_key
 from regdem.binary import Cubin
 from regdem.binary.atomic import write_atomically
 
@@ -433,15 +434,12 @@ def _is_repeated(variant: Variant, first: dict[Build, Build]) -> bool:
 
 def _first_alike(builds: dict[Build, Built], kernel: str) -> dict[Build, Build]:
     """Of each build that compiled, the first with the same code and resources."""
-    seen: dict[tuple[bytes, int, int, int], Build] = {}
+    seen: dict[CodeKey, Build] = {}
     first: dict[Build, Build] = {}
     for how, built in builds.items():
         if built.path is not None:
             code = Cubin.parse(built.path.read_bytes(), how.name).kernel(kernel)
-            key = (
-                code.code, code.registers_per_thread, code.static_shared_bytes, code.local_bytes
-            )  # fmt: skip
-            first[how] = seen.setdefault(key, how)
+            first[how] = seen.setdefault(code_key(code), how)
     return first
 
 

@@ -413,18 +413,25 @@ def cliffs_around(
     return below, above
 
 
+CodeKey = tuple[bytes, int, int, int]
+
+
+def code_key(kernel: Kernel) -> CodeKey:
+    """What makes two builds of a kernel one: code, registers, shared and local bytes."""
+    return (
+        kernel.code, kernel.registers_per_thread, kernel.static_shared_bytes, kernel.local_bytes
+    )  # fmt: skip
+
+
 def distinct(bases: Iterable[Base]) -> list[Base]:
     """One base for each code, in order, with the names of the others; refusals last."""
-    found: dict[tuple[bytes, int, int, int], Base] = {}
+    found: dict[CodeKey, Base] = {}
     refused: list[Base] = []
     for base in bases:
         if not base.is_built:
             refused.append(base)
             continue
-        kernel = base.code()
-        key = (
-            kernel.code, kernel.registers_per_thread, kernel.static_shared_bytes, kernel.local_bytes
-        )  # fmt: skip
+        key = code_key(base.code())
         known = found.get(key)
         found[key] = base if known is None else replace(known, aliases=(*known.aliases, base.name))
     return [*found.values(), *refused]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from regdem.bases import Source
+from regdem.bases import Source, code_key
 from regdem.binary import Cubin, Kernel
 from regdem.check import check_pair
 from regdem.errors import RegdemError
@@ -61,12 +61,7 @@ def combine(
 
 def same_code(a: Kernel, b: Kernel) -> bool:
     """Whether two builds of a kernel are one."""
-    return (
-        a.code == b.code
-        and a.registers_per_thread == b.registers_per_thread
-        and a.static_shared_bytes == b.static_shared_bytes
-        and a.local_bytes == b.local_bytes
-    )
+    return code_key(a) == code_key(b)
 
 
 def _base_kernel(outcome: Outcome) -> Kernel:

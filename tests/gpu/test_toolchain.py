@@ -22,6 +22,9 @@ from bench.suite.variants import (
     suite_variants,
     ten_variants,
 )
+from bench.throttle import edits_of
+
+from regdem.binary import Cubin
 
 PTX = """.version 9.0
 .visible .entry other(
@@ -126,6 +129,23 @@ def test_profiles_are_matched_by_order() -> None:
 def _need_nvcc() -> None:
     if not call([find("nvcc"), "--version"], 20).ok:
         pytest.skip("no nvcc found (PATH, CUDA_HOME, /usr/local/cuda)")
+
+
+def test_fewer_warps_and_nops_leave_the_code_as_it_is() -> None:
+    path = Path(__file__).parents[2] / "examples" / "neighbour" / "neighbour.cubin"
+    cubin = Cubin.parse(path.read_bytes())
+    kernel = cubin.kernels[0]
+    edits = edits_of(kernel, 256, kernel.static_shared_bytes)
+    for name, edit in edits.items():
+        new = Cubin.parse(cubin.with_kernel(kernel.name, edit).to_bytes()).kernel(kernel.name)
+        assert new.code.endswith(kernel.code), name
+        if name.startswith("throttle_"):
+            assert new.code == kernel.code
+            assert name == f"throttle_{new.registers_per_thread}"
+    assert resident_blocks(256, kernel.registers_per_thread, 0) == 5
+    assert [name for name in edits if name.startswith("throttle_")][:2] == [
+        "throttle_64", "throttle_80"
+    ]  # fmt: skip
 
 
 @pytest.mark.tools
