@@ -16,6 +16,7 @@ on the last seed's inputs, and times the default twice: the difference is the no
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -147,21 +148,30 @@ class Worker:
         self._gpu = gpu
         self._spec = spec
         self._folder = folder
-        self._record = record
         if spec.stack_bytes:
             gpu.set_stack_bytes(spec.stack_bytes)
         self._functions: dict[str, Function] = {}
+        self._files = {v["name"]: v["file"] for v in record["variants"] if v.get("file")}
+
+    def add(self, files: dict[str, str]) -> None:
+        """Further variants by name: files in the folder."""
+        self._files |= files
+
+    def unload(self, names: Sequence[str]) -> None:
+        """Frees variants that are not needed again."""
+        for name in names:
+            if name in self._functions:
+                self._gpu.unload(self._functions.pop(name))
 
     def load(self, names: Sequence[str]) -> list[str]:
         """Loads variants and reports what the driver says of each; failures are left out."""
         loaded: list[str] = []
-        files = {v["name"]: v["file"] for v in self._record["variants"] if v.get("file")}
         spec = self._spec
         for name in names:
             emit("begin", variant=name, step="load")
             try:
                 function = self._gpu.load(
-                    (self._folder / files[name]).read_bytes(),
+                    (self._folder / self._files[name]).read_bytes(),
                     spec.kernel,
                     spec.dynamic_shared_bytes,
                 )
@@ -300,6 +310,31 @@ def measure(args: argparse.Namespace) -> None:
         emit("end")
 
 
+def serve(args: argparse.Namespace) -> None:
+    """Checks and times what lines on stdin name (JSON, variant to file), each set on its own."""
+    folder = Path(args.folder)
+    record = kernel_record(load_manifest(folder), args.kernel)
+    spec = spec_of(record)
+    problem = spec.make(0, False)
+    emit("ready")
+    first = sys.stdin.readline()
+    if not first:
+        return
+    with Gpu() as gpu:
+        emit("device", **gpu.describe())
+        worker = Worker(gpu, spec, record, folder)
+        buffers = Buffers(gpu, problem)
+        worker.load(["default"])
+        for line in itertools.chain([first], sys.stdin):
+            files: dict[str, str] = json.loads(line)
+            worker.add(files)
+            names = worker.check(worker.load(list(files)), 0, problem, buffers)
+            if names:
+                worker.time(names, problem, buffers, args.rounds)
+            worker.unload(list(files))
+            emit("end")
+
+
 def launch_once(args: argparse.Namespace) -> None:
     """One launch of each named variant: what sanitizers and profilers watch."""
     folder = Path(args.folder)
@@ -325,9 +360,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--once", default="", help="only launch these variants once")
+    parser.add_argument("--serve", action="store_true", help="measure what stdin names")
     parser.add_argument("--full", action="store_true", help="with --once: the full size")
     args = parser.parse_args(argv)
-    if args.once:
+    if args.serve:
+        serve(args)
+    elif args.once:
         launch_once(args)
     else:
         measure(args)

@@ -127,10 +127,11 @@ class Process:
             return event  # pyright: ignore[reportUnknownVariableType]
         return {"event": "noise"}
 
-    def go(self) -> None:
+    def send(self, line: str) -> None:
+        """One line for the worker; nothing where it is gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.write("go\n")
+            self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
     def end(self, grace_s: float = 5.0) -> int:
@@ -154,7 +155,7 @@ def _follow(process: Process, result: Record, limits: Limits) -> tuple[str, str]
     """Lets a worker run and folds its events; (variant it was at, how it ended)."""
     at = ""
     deadline = time.monotonic() + limits.total_s
-    process.go()
+    process.send("go")
     while True:
         try:
             event = process.next_event(min(limits.stall_s, deadline - time.monotonic()))

@@ -129,7 +129,7 @@ def scheduled(
     registers = max(registers, middle.registers_per_thread)
 
     def both() -> Rewrite:
-        order = reschedule(middle, RescheduleOptions(registers, has_slots=True))
+        order = reschedule(middle, RescheduleOptions(registers))
         return replace(
             done.rewrite,
             edit=composed(done.rewrite.edit, order.edit),

@@ -83,6 +83,10 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
     "--front-ends/--no-front-ends", "front_ends", default=True, show_default=True,
     help="Also builds whose front end unrolls, orders or combines otherwise.",
 )  # fmt: skip
+@click.option(
+    "--generations", type=click.IntRange(0, 1000), default=0, metavar="N",
+    help="Search on from the fastest: N times a dozen small steps, proved and measured.",
+)  # fmt: skip
 @trip_count_option
 @click.option("--exhaustive", is_flag=True, help="Measure all, whatever is predicted.")
 @click.option("--prepare-only", is_flag=True, help="Make the variants; needs no GPU.")
@@ -109,6 +113,7 @@ def command(
     effort: str,
     paper: bool,
     front_ends: bool,
+    generations: int,
     trip_count: float,
     exhaustive: bool,
     prepare_only: bool,
@@ -135,6 +140,7 @@ def command(
         exhaustive=exhaustive,
         jobs=jobs or _default_jobs(0 if prepare_only else len(gpus)),
         front_ends=front_ends,
+        generations=generations,
     )
     where = folder or check_folder_target(f"{Path(file or '').stem}.tune")
     result = tune(

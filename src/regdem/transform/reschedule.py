@@ -66,15 +66,13 @@ class RescheduleOptions:
     """`registers` per thread to stay within.
 
     `least_gain`: the share of a block's cycles that a new order must save, and `least_cycles` at
-    least; `enough_cycles` are enough in any block. `has_slots`: annotated accesses are slots of a
-    rewrite, and the proof is against the kernel before it.
+    least; `enough_cycles` are enough in any block.
     """
 
     registers: int
     least_gain: float = 0.03
     least_cycles: int = 3
     enough_cycles: int = 40
-    has_slots: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,17 +41,24 @@ class Board:
     def fastest_builds(self, count: int) -> list[str]:
         """The compiler's builds measured as fastest with identical outputs, the fastest first.
 
+        Waits as `timed` does.
+        """
+        builds = [
+            (comparison.speedup, made.name)
+            for made, comparison in self.timed()
+            if made.details.get("method") == BUILD_METHOD
+        ]
+        return [name for _, name in sorted(builds, reverse=True)[:count]]
+
+    def timed(self) -> list[Timed]:
+        """Variants with identical outputs and their times.
+
         Waits until all that is ready and worth it has been measured, or measuring has ended.
         """
         with self._changed:
             while not self._stopped and (self._measuring or self._best() is not None):
                 self._changed.wait(0.2)  # a wait without limit would not see Ctrl-C
-            builds = [
-                (comparison.speedup, made.name)
-                for made, comparison in self._timed()
-                if made.details.get("method") == BUILD_METHOD
-            ]
-            return [name for _, name in sorted(builds, reverse=True)[:count]]
+            return self._timed()
 
     def end_making(self) -> None:
         """No more variants will come."""

@@ -166,6 +166,7 @@ class TuneResult:
                 "trip_count": choices.trip_count,
                 "exhaustive": choices.exhaustive,
                 "front_ends": choices.compares,
+                "generations": choices.generations,
             },
             "gpu": self.gpu,
             "original": {

@@ -6,7 +6,9 @@ Phases, in order:
    thread of its own;
 2. this thread makes variants (`workshop`) and puts them on the `Board`; device threads take the
    most promising that the stopping rule leaves, compare outputs, time, and store;
-3. the best few that beat the original by more than the noise are timed once more, together in the
+3. where generations are asked for, small steps from the fastest variant on (`steps`) are made and
+   measured in turns;
+4. the best few that beat the original by more than the noise are timed once more, together in the
    same rounds; the best of those is chosen, if it still beats the noise there. Choosing the
    largest of many noisy numbers overrates it; the last session's number does not suffer from that.
 
@@ -35,6 +37,7 @@ from regdem.tune.made import Made
 from regdem.tune.outcome import FINALISTS, Final, Row, TuneResult
 from regdem.tune.process import GpuProcess, Settings
 from regdem.tune.results import Comparison, Device, Measurement, Opened, sets_of_inputs
+from regdem.tune.steps import steps_from
 from regdem.tune.store import Store, key_of, sha256
 from regdem.tune.tuning import (
     Building,
@@ -45,10 +48,12 @@ from regdem.tune.tuning import (
     resume_tuning,
     save_tuning,
 )
-from regdem.tune.workshop import make_all
+from regdem.tune.workshop import make_all, run_each
 
 METHOD = 1
 """Part of every measurement's key: raised when measuring changes its meaning."""
+PATIENCE = 4
+"""Generations of steps without a gain after which the search ends."""
 Progress = Callable[[str], None]
 
 
@@ -227,6 +232,7 @@ class _Run:
             for thread in threads:
                 thread.start()
             self._make(lambda made: self._offer(board, made), board.fastest_builds)
+            self._search(board)
             board.end_making()
             for thread in threads:
                 while thread.is_alive():
@@ -240,6 +246,41 @@ class _Run:
                 device.close()
             for thread in threads:
                 thread.join(5)
+
+    def _search(self, board: Board) -> None:
+        """Generations of steps from the fastest variant on, until none has gained for a while."""
+        tuning = self.tuning
+        making = key_of(tuning.making, "steps")  # apart: a second run takes the same way again
+        known = self.store.made(making)
+        original = Made(tuning.original.name, "built", cubin=tuning.original.data)
+        parent, reached, idle = original, 1.0, 0
+        for generation in range(tuning.choices.generations):
+            best = max(board.timed(), key=lambda each: each[1].speedup, default=None)
+            if board.is_stopped:
+                return
+            idle += 1
+            if best is not None and best[1].speedup > reached:
+                parent, reached, idle = best[0], best[1].speedup, 0
+            if idle > PATIENCE:
+                self.say(f"no step has gained for {PATIENCE} generations")
+                return
+            self.say(
+                f"generation {generation + 1} of {tuning.choices.generations}: steps from "
+                f"{parent.name}, {reached:.3f} times as fast"
+            )
+            steps = steps_from(parent, tuning.kernel, tuning.order.request, generation)
+            there = [known[step.name] for step in steps if step.name in known]
+            for made in there:
+                self._offer(board, made)
+            rest = [step for step in steps if step.name not in known]
+            for step, result in run_each(rest, self.executor):
+                made = result
+                if not isinstance(made, Made):
+                    why = f"{type(made).__name__}: {made}".rstrip(": ")
+                    made = Made(step.name, "internal_error", why, step.parent.base)
+                self.store.put_made(making, made, len(known))
+                known[made.name] = made
+                self._offer(board, made)
 
     def _work(self, device: Device, board: Board, opened: dict[str, Opened]) -> None:
         """One device's thread."""

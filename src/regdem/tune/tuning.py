@@ -42,7 +42,8 @@ class Choices:
 
     `seeds`: sets of inputs; one where nothing depends on the seed. `limit_s`: seconds a variant
     may take on the GPU. `effort`, `paper`, `trip_count`: as for `regdem optimize`. `front_ends`:
-    builds of the other front ends are tried (not with effort "quick").
+    builds of the other front ends are tried (not with effort "quick"). `generations`: of small
+    steps from the fastest variant on (`steps.py`).
     """
 
     rounds: int = 25
@@ -54,6 +55,7 @@ class Choices:
     exhaustive: bool = False
     jobs: int = 1
     front_ends: bool = True
+    generations: int = 0
 
     @property
     def compares(self) -> bool:
@@ -298,6 +300,7 @@ def resume_tuning(folder: Path, choices: Choices, launch: str | None = None) -> 
             choices.exhaustive,
             choices.jobs,
             bool(value.get("front_ends", True)),
+            choices.generations,
         )
         data = (folder / ORIGINAL_NAME).read_bytes()
     except FileNotFoundError as error:
