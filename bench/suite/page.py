@@ -90,6 +90,7 @@ _MEANINGS = {
     "best_front": "the compiler with undocumented options of its front end, and caps or the"
     " pragma beside them (`optimize` tries one of them, `tune` all), over the default",
     "best_binary_only": "ours from the default binary alone, best measured, over the default",
+    "best_binary_only_without_steps": "the same without the search by measured steps",
     "best_ours": "ours on any build, best measured, over the default",
     "best_measured": "best of all over the default",
     "best_measured_over_best_nvidia": "best of all over the best of NVIDIA's levers",
@@ -97,6 +98,10 @@ _MEANINGS = {
     f" {100 * STEADY:.0f} %",
     "best_measured_over_best_nvidia_without_compared_fronts": "the same without the fronts whose"
     " outputs have to be compared",
+    "best_measured_over_best_nvidia_without_steps": "the same without the search by measured steps"
+    " (`tune --generations`)",
+    "best_measured_over_best_nvidia_without_either": "the same without those fronts and without"
+    " steps",
     "best_measured_over_best_compiler": "best of all over the best of the compiler's builds of any"
     " kind, so what rewriting adds",
 }

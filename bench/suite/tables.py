@@ -27,6 +27,8 @@ GROUPS: dict[str, frozenset[str]] = {
 """Per kernel the best measured of the default and those families."""
 STEADY = 0.03
 """Relative difference of the default's two medians up to which a kernel's times are steady."""
+STEP_WORDS = ("+near_", "+fewer_")
+"""In the names of what measured steps lead to."""
 BLIND = ("optimize", "optimize_source")
 """Chosen without a GPU: from the default build alone, and from the source with all its builds."""
 
@@ -143,6 +145,29 @@ def is_limited(default: Record) -> bool:
     return limits_of(default) != "neither"
 
 
+def _is_compared(row: Record) -> bool:
+    """Whether it is (made of) a build of a front whose outputs have to be compared."""
+    return front_of(row["name"]) in COMPARED_FRONTS
+
+
+def is_step(row: Record) -> bool:
+    """Whether it was found by measured steps (`regdem/tune/steps.py`)."""
+    return any(word in row["name"] for word in STEP_WORDS)
+
+
+def finalists(rows: list[Record]) -> list[str]:
+    """Of one kernel's rows: the default, the blind choices, and what every figure is made from."""
+    names = ["default", *(row["name"] for row in rows if row["name"] in BLIND)]
+    plain = [row for row in rows if not _is_compared(row)]
+    still = [row for row in rows if not is_step(row)]
+    neither = [row for row in plain if not is_step(row)]
+    for families in GROUPS.values():
+        for some in (rows, plain, still, neither):
+            best = best_of(some, families)
+            names += [best["name"]] if best is not None else []
+    return list(dict.fromkeys(names))
+
+
 def _more_blocks(row: Record) -> bool:
     """Whether the driver keeps more blocks of a variant resident than of the default."""
     return (row["active_blocks"] or 0) > (row["default_blocks"] or 0)
@@ -169,12 +194,16 @@ def summary(store: Store, run: int) -> Record:
         over = [best["speedup"] / other["speedup"] for best, other in bests if best and other]
         means[f"best_measured_over_best_{label}"] = geometric_mean(over)
     steady = [each for each in limited if (each[0]["noise"] or 0.0) <= STEADY]
-    plain = [
-        [row for row in each if front_of(row["name"]) not in COMPARED_FRONTS] for each in limited
-    ]
+    plain = [[row for row in each if not _is_compared(row)] for each in limited]
+    still = [[row for row in each if not is_step(row)] for each in limited]
+    means["best_binary_only_without_steps"] = geometric_mean(
+        _bests(still, GROUPS["best_binary_only"])
+    )
     for label, some, all_of_them in (
         ("steady", steady, steady),
         ("without_compared_fronts", plain, limited),
+        ("without_steps", still, limited),
+        ("without_either", [[row for row in each if not is_step(row)] for each in plain], limited),
     ):
         over = [
             ours / other
