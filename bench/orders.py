@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import heapq
 import json
 import random
 import re
@@ -31,14 +30,9 @@ from regdem.binary import Cubin
 from regdem.errors import RegdemError
 from regdem.machine.block import BlockShape
 from regdem.rewrite import Request, prove_first
-from regdem.transform.reschedule import (
-    Chosen,
-    Piece,
-    Plan,
-    RescheduleOptions,
-    plan_of,
-    rescheduled,
-)
+from regdem.transform.ground import Piece
+from regdem.transform.near_orders import NearPlan, nearest
+from regdem.transform.reschedule import RescheduleOptions, plan_of, rescheduled
 
 _MOST_REGISTERS = 255
 _FAR = (2.0, 6.0, 20.0, 60.0)
@@ -46,63 +40,19 @@ _LARGEST = 250_000
 """Bytes of a cubin beyond which it is left out: its order alone takes minutes."""
 
 
-class RandomPlan(Plan):
+class RandomPlan(NearPlan):
     """Shuffles every segment by about `far` places; less where registers run out."""
 
-    rng: random.Random
     far: float
 
-    def chosen(self, limit: int) -> Chosen:
-        """The orders, made once."""
-        del limit
-        if not hasattr(self, "_orders"):
-            self._orders: Chosen = {}
-            for pieces in self.pieces.values():
-                for piece in pieces:
-                    self._orders[piece.segment] = shuffled(piece, self.far, self.rng)
-        return self._orders
+    def draw(self, piece: Piece) -> list[int]:
+        """A random order that keeps the dependences: each place drawn near its old one."""
+        n = piece.segment.end - piece.segment.start
+        return nearest(piece.graph, [k + self.rng.gauss(0, self.far) for k in range(n)])
 
-    def tighten(self, chosen: Chosen, points: list[int]) -> None:  # type: ignore[override]
-        """Registers ran out: the segments that the group crosses keep ptxas's order."""
-        held = 0
-        for mine in points:
-            held |= mine
-        for segment in list(chosen):
-            window = (1 << (2 * segment.end)) - (1 << (2 * segment.start))
-            if held & window:
-                del self._orders[segment]
-
-    def give_up(self, chosen: Chosen, block: int | None) -> None:
-        """A block whose control bits can't be made keeps its order; all do if it isn't known."""
-        for segment in [s for s in chosen if s.block == block] or list(chosen):
-            del self._orders[segment]
-
-    def is_worth(self, block: int, before: int, after: int) -> bool:
-        """Every order is."""
-        del block, before, after
-        return True
-
-
-def shuffled(piece: Piece, far: float, rng: random.Random) -> list[int]:
-    """A random order that keeps the dependences: each place drawn near its old one."""
-    n = piece.segment.end - piece.segment.start
-    wish = [k + rng.gauss(0, far) for k in range(n)]
-    waiting = [len(set(before)) for before in piece.graph.before]
-    after: list[list[int]] = [[] for _ in range(n)]
-    for k, before in enumerate(piece.graph.before):
-        for p in set(before):
-            after[p].append(k)
-    ready = [(wish[k], k) for k in range(n) if waiting[k] == 0]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, k = heapq.heappop(ready)
-        order.append(k)
-        for later in after[k]:
-            waiting[later] -= 1
-            if waiting[later] == 0:
-                heapq.heappush(ready, (wish[later], later))
-    return order
+    def pieces_to_order(self) -> list[Piece]:
+        """All segments."""
+        return [piece for of_block in self.pieces.values() for piece in of_block]
 
 
 def one(job: tuple[Path, Path, dict[str, Any], dict[str, Any], int]) -> dict[str, Any]:
