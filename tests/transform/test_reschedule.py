@@ -278,9 +278,7 @@ def test_behind_a_demotion_it_is_one_edit() -> None:
     middle = made[0].kernel(KERNEL.name)
     order = reschedule(
         middle,
-        RescheduleOptions(
-            most_registers(middle, request), least_gain=0.0, least_cycles=1, has_slots=True
-        ),
+        RescheduleOptions(most_registers(middle, request), least_gain=0.0, least_cycles=1),
     )
     edit = composed(made[1].rewrite.edit, order.edit)
     at_once = Cubin.parse(EXAMPLE.with_kernel(KERNEL.name, edit).to_bytes(), "new")
