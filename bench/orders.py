@@ -32,7 +32,7 @@ from regdem.machine.block import BlockShape
 from regdem.rewrite import Request, prove_first
 from regdem.transform.ground import Piece
 from regdem.transform.near_orders import NearPlan, nearest
-from regdem.transform.reschedule import RescheduleOptions, plan_of, rescheduled
+from regdem.transform.reschedule import Chosen, RescheduleOptions, plan_of, rescheduled
 
 _MOST_REGISTERS = 255
 _FAR = (2.0, 6.0, 20.0, 60.0)
@@ -45,14 +45,13 @@ class RandomPlan(NearPlan):
 
     far: float
 
-    def draw(self, piece: Piece) -> list[int]:
-        """A random order that keeps the dependences: each place drawn near its old one."""
+    def draw(self) -> Chosen:
+        """Random orders that keep the dependences: each place drawn near its old one."""
+        return {piece.segment: self._shuffled(piece) for b in self.pieces.values() for piece in b}
+
+    def _shuffled(self, piece: Piece) -> list[int]:
         n = piece.segment.end - piece.segment.start
         return nearest(piece.graph, [k + self.rng.gauss(0, self.far) for k in range(n)])
-
-    def pieces_to_order(self) -> list[Piece]:
-        """All segments."""
-        return [piece for of_block in self.pieces.values() for piece in of_block]
 
 
 def one(job: tuple[Path, Path, dict[str, Any], dict[str, Any], int]) -> dict[str, Any]:

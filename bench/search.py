@@ -70,6 +70,7 @@ class Measuring:
         self._turn = turn
         self._process: Process | None = None
         self._starts = 0
+        self.seconds = 0.0
         self.failed: dict[str, str] = {}
 
     def _started(self) -> Process:
@@ -92,6 +93,7 @@ class Measuring:
         found: dict[str, float] = {}
         at = ""
         with self._turn.lock:
+            begun = time.monotonic()
             process.send(json.dumps(files))
             while True:
                 try:
@@ -111,6 +113,7 @@ class Measuring:
                 elif event["event"] == "timing":
                     found[event["variant"]] = event["median_ms"]
                 elif event["event"] == "end":
+                    self.seconds += time.monotonic() - begun
                     return found
 
     def close(self) -> None:
@@ -163,6 +166,7 @@ class KernelSearch:
         self.tried = 0
         self.refused: dict[str, int] = {}
         self.failed: dict[str, str] = {}
+        self.gpu_s = 0.0
         self.note = ""
 
     def _start(self, source: Path, name: str) -> Made:
@@ -190,7 +194,7 @@ class KernelSearch:
             self.note = str(error)
         finally:
             measuring.close()
-            self.failed = measuring.failed
+            self.failed, self.gpu_s = measuring.failed, measuring.seconds
 
     def _generation(self, pool: Executor, measuring: Measuring, turn: Turn, children: int) -> None:
         parents = {line.parent.name: line.parent for line in self.lines if line.parent}
@@ -251,6 +255,7 @@ class KernelSearch:
             "kernel": self.record["name"],
             "generations": self.generations,
             "tried": self.tried,
+            "measuring_s": round(self.gpu_s, 1),
             "refused": self.refused,
             "failed": self.failed,
             "note": self.note,

@@ -27,12 +27,13 @@ PIECES = [piece for of_block in GROUND.pieces.values() for piece in of_block]
 REQUEST = Request(BlockShape(256))
 
 
-@given(st.integers(0, 2**32))
+@given(st.integers(0, 2**32), st.integers(1, 64))
 @settings(max_examples=60, deadline=None)
-def test_moves_keep_dependences_and_most_places(seed: int) -> None:
+def test_moves_keep_dependences_and_most_places(seed: int, moves: int) -> None:
     rng = random.Random(seed)
     for piece in PIECES:
-        order = with_moves(piece.graph, GROUND.timeline.variable[piece.segment.start :], rng)
+        slow = GROUND.timeline.variable[piece.segment.start :]
+        order = with_moves(piece.graph, slow, rng, moves)
         assert piece.graph.allows(order)
 
 

@@ -3,9 +3,11 @@
 Problem: which of two good orders the machine runs faster, no model here knows: they differ in
 which of the warps' requests meet. A clock can tell, if there is something to choose from.
 
-Method: in a few segments, those more often where warps spend most cycles, a few instructions are
-given other places, near or far; those that they depend on come along, and all else keeps its order
-as far as dependences allow. Stalls, waits and scoreboards are made anew (`reschedule.py`).
+Method: some instructions, more often of segments where warps spend most cycles, are given other
+places, near or far; those that they depend on come along, and all else keeps its order as far as
+dependences allow. How many is drawn, too, evenly by its logarithm: in a kernel of thousands of
+instructions one move can't be told from noise. Stalls, waits and scoreboards are made anew
+(`reschedule.py`).
 
 Invariants: those of `reschedule.py`; the same seed gives the same order.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from regdem.binary.kernel import Kernel
@@ -29,7 +32,8 @@ from regdem.transform.reschedule import (
 )
 
 _PER_LOOP = 10
-_MOST_SEGMENTS, _MOST_MOVES = 3, 5
+_MOST_DOUBLINGS = 6
+"""The most moves of a step, as a power of two."""
 _FAR = (2.0, 8.0, 32.0)
 """Places by which an instruction is moved: standard deviations, one drawn for each."""
 
@@ -42,18 +46,24 @@ class NearPlan(Plan):
         self._orders: Chosen | None = None
         self.rng = random.Random(0)
 
-    def draw(self, piece: Piece) -> list[int]:
-        """Another order of a segment."""
-        return with_moves(piece.graph, self.timeline.variable[piece.segment.start :], self.rng)
-
-    def pieces_to_order(self) -> list[Piece]:
-        """The segments that get another order."""
+    def draw(self) -> Chosen:
+        """Segments with their new orders."""
         pieces = [piece for of_block in self.pieces.values() for piece in of_block]
         if not pieces:
-            return []
-        count = self.rng.randint(1, _MOST_SEGMENTS)
-        drawn = self.rng.choices(pieces, [self._weight(piece) for piece in pieces], k=count)
-        return list({piece.segment: piece for piece in drawn}.values())
+            return {}
+        count = round(2 ** self.rng.uniform(0, _MOST_DOUBLINGS))
+        drawn = Counter(
+            self.rng.choices(range(len(pieces)), [self._weight(piece) for piece in pieces], k=count)
+        )
+        return {
+            pieces[k].segment: with_moves(
+                pieces[k].graph,
+                self.timeline.variable[pieces[k].segment.start :],
+                self.rng,
+                moves,
+            )
+            for k, moves in drawn.items()
+        }
 
     def _weight(self, piece: Piece) -> float:
         """Cycles of the segment, those in loops more."""
@@ -67,7 +77,7 @@ class NearPlan(Plan):
         """The orders, drawn at the first call."""
         del limit
         if self._orders is None:
-            self._orders = {piece.segment: self.draw(piece) for piece in self.pieces_to_order()}
+            self._orders = self.draw()
         return self._orders
 
     def tighten(self, chosen: Chosen, points: Sequence[int]) -> None:
@@ -91,15 +101,15 @@ class NearPlan(Plan):
         return True
 
 
-def with_moves(graph: Graph, is_slow: Sequence[bool], rng: random.Random) -> list[int]:
-    """An order of a segment with a few places moved. `is_slow[k]`: whether k has a late result.
+def with_moves(graph: Graph, is_slow: Sequence[bool], rng: random.Random, moves: int) -> list[int]:
+    """An order of a segment with some places moved. `is_slow[k]`: whether k has a late result.
 
     Every other move, if it can be, is of an instruction that takes long: what waits for it matters.
     """
     n = len(graph.before)
     slow = [k for k in range(n) if is_slow[k]]
     wish = [float(k) for k in range(n)]
-    for _ in range(rng.randint(1, _MOST_MOVES)):
+    for _ in range(moves):
         k = rng.choice(slow) if slow and rng.random() < 0.5 else rng.randrange(n)
         there = wish[k] + rng.gauss(0, rng.choice(_FAR))
         waiting = [(k, there)]
