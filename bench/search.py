@@ -43,6 +43,7 @@ _STARTS = {"any": 6, "binary": 4}
 _BINARY = ("default", "binary")
 _LARGEST = 250_000
 """Bytes of a cubin beyond which it is left out: its order alone takes minutes."""
+WORKER = (sys.executable, "-m", "bench.suite.measure")
 _START_S, _STALL_S = 180.0, 15.0
 _RESTARTS = 3
 
@@ -62,11 +63,17 @@ class Turn:
 class Measuring:
     """One kernel's measuring process; started anew where a variant brought it down."""
 
-    def __init__(self, folder: Path, kernel: str, rounds: int, turn: Turn) -> None:
+    def __init__(
+        self, folder: Path, kernel: str, rounds: int, turn: Turn, worker: Sequence[str] = ()
+    ) -> None:
         self._command = [
-            sys.executable, "-m", "bench.suite.measure", str(folder), kernel,
-            "--serve", "--rounds", str(rounds),
-        ]  # fmt: skip
+            *(worker or WORKER),
+            str(folder),
+            kernel,
+            "--serve",
+            "--rounds",
+            str(rounds),
+        ]
         self._turn = turn
         self._process: Process | None = None
         self._starts = 0
@@ -278,8 +285,8 @@ def search_all(
     turn = Turn(time.monotonic() + args.budget_s)
     searches: list[KernelSearch] = []
     for record in manifest["kernels"]:
-        default = next((v for v in record["variants"] if v["name"] == "default"), {})
-        if default.get("file") and default["bytes"] <= _LARGEST:
+        defaults = [v for v in record["variants"] if v["name"] == "default" and v.get("file")]
+        if defaults and defaults[0]["bytes"] <= _LARGEST:
             searches.append(KernelSearch(source, out, record, known.get(record["name"], [])))
     with (
         ProcessPoolExecutor(args.jobs) as pool,

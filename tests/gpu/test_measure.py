@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -54,14 +55,18 @@ def _events(
 
 
 class _Stdin:
-    @staticmethod
-    def readline() -> str:
-        return "go\n"
+    lines: ClassVar = ["go\n"]
+
+    def readline(self) -> str:
+        return self.lines[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.lines[1:])
 
 
 @pytest.fixture(autouse=True)
 def _stdin(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore
-    monkeypatch.setattr("sys.stdin", _Stdin)
+    monkeypatch.setattr("sys.stdin", _Stdin())
 
 
 def test_equal_and_wrong_variants_are_told_apart(
@@ -110,3 +115,19 @@ def test_once_launches_each_named_variant(
     folder = _folder(tmp_path, {"same": "good"})
     events = _events(monkeypatch, capsys, [str(folder), "k", "--once", "default,same"])
     assert events[-1] == {"event": "end", "launched": ["default", "same"]}
+
+
+def test_serving_measures_each_set_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _folder(tmp_path, {"same": "good", "other": "wrong"})
+    sets = [{"same": "same.cubin"}, {"other": "other.cubin", "again": "same.cubin"}]
+    monkeypatch.setattr(_Stdin, "lines", [json.dumps(one) + "\n" for one in sets])
+    events = _events(monkeypatch, capsys, [str(folder), "k", "--serve", "--rounds", "3"])
+    ends = [k for k, event in enumerate(events) if event["event"] == "end"]
+    assert len(ends) == 2
+    first, second = events[: ends[0]], events[ends[0] :]
+    timed = [{e["variant"] for e in part if e["event"] == "timing"} for part in (first, second)]
+    assert timed == [{"default", "same", "default again"}, {"default", "again", "default again"}]
+    checks = {e["variant"]: e["identical"] for e in second if e["event"] == "check"}
+    assert checks == {"other": False, "again": True}
