@@ -98,6 +98,7 @@ def test_command_line_on_the_spilling_example(
             "tune", str(EXAMPLES / "unroll" / "variance_unrolled.cubin"),
             "--launch", str(EXAMPLES / "unroll" / "variance.launch.json"),
             "-o", str(out), "--out", str(folder), "--jobs", "2", "--rounds", "15",
+            "--generations", "3",
         ]
     )  # fmt: skip
     printed = capsys.readouterr().out
@@ -105,10 +106,11 @@ def test_command_line_on_the_spilling_example(
     results = json.loads((folder / "results.json").read_text())
     assert any(row["status"] == "measured" for row in results["variants"])
     assert out.read_bytes() == (folder / "best.cubin").read_bytes()
-    assert results["best"] is not None
-    best = next(row for row in results["variants"] if row["name"] == results["best"])
-    # Compared with the input, unless it is the input itself that is fastest.
-    assert best.get("comparison", {"speedup": 1.0})["speedup"] >= 1
+    rows = {row["name"]: row for row in results["variants"]}
+    assert any("+near_" in name and row["status"] == "measured" for name, row in rows.items())
+    assert not [name for name, row in rows.items() if row["status"] in ("rejected", "failed")]
+    if results["best"] in rows:  # else it is the input itself that is fastest
+        assert rows[results["best"]]["measured"]["speedup"] >= 1
 
 
 def test_variants_that_lie_crash_and_hang(device: GpuProcess) -> None:
