@@ -42,6 +42,7 @@ from regdem.integrations.compile import (
     assemble,
     entries,
     ptx_of,
+    split_options,
     with_directives,
 )
 from regdem.machine import BlockShape, block_shape, cliff_table
@@ -180,7 +181,7 @@ def source_of(path: str | Path, arch: str | None = None, options: Sequence[str] 
     arch: default sm_90, or what the PTX is for. options: of nvcc; `-Xptxas` is taken apart, and
     with a `.ptx` file all are ptxas's. Raises InputError or UnsupportedError as the compiler does.
     """
-    front, back = _split_options(options)
+    front, back = split_options(options)
     path = Path(path)
     if path.suffix == ".ptx":
         return ptx_source(ptx_of(path), str(path), arch, (*front, *back))
@@ -198,23 +199,6 @@ def ptx_source(
     named = target[1] if target else DEFAULT_ARCH
     is_same = arch is None or named.rstrip("af") == arch.rstrip("af")
     return Source(name, ptx, named if is_same or arch is None else arch, tuple(options))
-
-
-def _split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    front: list[str] = []
-    back: list[str] = []
-    following = False
-    for option in options:
-        name, equals, value = option.partition("=")
-        if following:
-            back += option.split(",")
-            following = False
-        elif name in ("-Xptxas", "--ptxas-options"):
-            back += value.split(",") if value else []
-            following = not equals
-        else:
-            front.append(option)
-    return front, back
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import click
 from regdem.cli.kernels import declared_threads, file_kernels, understood
 from regdem.cli.options import (
     KernelPattern,
+    compile_options,
     debug_option,
     dynamic_shared_option,
     kernel_option,
@@ -43,6 +44,7 @@ Nothing is taken from the tool that made the rewrite; everything is read from th
 @kernel_option
 @threads_option()
 @dynamic_shared_option
+@compile_options
 @output_options("text", "json")
 @debug_option
 def command(
@@ -52,6 +54,7 @@ def command(
     kernel: KernelPattern | None,
     threads: BlockShape | None,
     dynamic_shared_bytes: int,
+    compile_options: tuple[str, ...],
     output: Output,
 ) -> int:
     """Check that every kernel of REWRITTEN does what the kernel of its name in ORIGINAL does.
@@ -59,7 +62,7 @@ def command(
     Files: cubins, or whatever else holds device code. Kernels go together by name, architecture and
     order. With one file: hazards of its kernels only. Exit status 1 if anything is found.
     """
-    found, head = file_kernels(original, kernel)
+    found, head = file_kernels(original, kernel, compile_options)
     body: dict[str, Any] = {}
     if rewritten is None:
         from regdem.check import check_alone
@@ -69,7 +72,7 @@ def command(
         require_architecture(kernels[0].arch, kernels[0].name)
         verdicts = [check_alone(each, each.arch) for each in kernels]
     else:
-        others, body["rewritten"] = file_kernels(rewritten, kernel)
+        others, body["rewritten"] = file_kernels(rewritten, kernel, compile_options)
         both = pairs(found, others, rewritten)
         kernels = [each for each, _ in both]
         shape = _shape(threads)

@@ -10,6 +10,7 @@ from regdem.cli.inspect import inspect_file
 from regdem.cli.options import (
     KernelPattern,
     arch_option,
+    compile_options,
     debug_option,
     kernel_option,
     optional_dynamic_shared_option,
@@ -34,6 +35,7 @@ EXIT_WORSE = 1
 @threads_option()
 @optional_dynamic_shared_option
 @arch_option()
+@compile_options
 @click.option(
     "--fail-on", type=click.Choice(["worse", "any"]), help="Exit with 1 if a kernel is worse."
 )
@@ -47,6 +49,7 @@ def command(
     threads: BlockShape | None,
     dynamic_shared_bytes: int | None,
     arch: str | None,
+    compile_options: tuple[str, ...],
     fail_on: str | None,
     output: Output,
 ) -> int:
@@ -58,7 +61,8 @@ def command(
 
     count = threads.threads if threads else None
     found = [
-        inspect_file(path, kernel, count, dynamic_shared_bytes, arch) for path in (before, after)
+        inspect_file(path, kernel, count, dynamic_shared_bytes, arch, options=compile_options)
+        for path in (before, after)
     ]
     diffs = [compare(*pair) for pair in pairs(found[0].reports, found[1].reports, before)]
     head = envelope({}) | {

@@ -12,6 +12,7 @@ from regdem.cli.inspect import inspect_file
 from regdem.cli.options import (
     KernelPattern,
     arch_option,
+    compile_options,
     debug_option,
     kernel_option,
     optional_dynamic_shared_option,
@@ -40,6 +41,7 @@ loops.
 @threads_option()
 @optional_dynamic_shared_option
 @arch_option()
+@compile_options
 @click.option("--baseline", metavar="JSON", help="Metrics of an earlier run; none may get worse.")
 @click.option("--update-baseline", is_flag=True, help="Write this run's metrics to --baseline.")
 @click.option("--strict", is_flag=True, help="An unrecorded improvement fails, too.")
@@ -53,6 +55,7 @@ def command(
     threads: BlockShape | None,
     dynamic_shared_bytes: int | None,
     arch: str | None,
+    compile_options: tuple[str, ...],
     baseline: str | None,
     update_baseline: bool,
     strict: bool,
@@ -82,7 +85,7 @@ def command(
     conditions = parse_conditions(expression) if expression is not None else ()
     old = _read_baseline(baseline) if baseline and not update_baseline else None
     count = threads.threads if threads else None
-    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch)
+    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch, options=compile_options)
     findings = check_conditions(found.reports, conditions)
     if old is not None:
         findings += check_baseline(found.reports, old, strict=strict)

@@ -15,6 +15,7 @@ import click
 from regdem.cli.options import (
     KernelPattern,
     arch_option,
+    compile_options,
     debug_option,
     kernel_option,
     optional_dynamic_shared_option,
@@ -50,6 +51,7 @@ class Inspected:
 @threads_option()
 @optional_dynamic_shared_option
 @arch_option()
+@compile_options
 @click.option("--jobs", type=int, metavar="N", help="Processes to use. [CPU cores]")
 @click.option(
     "--fits", type=int, metavar="R", help="Ask whether R registers suffice, and what is in the way."
@@ -77,6 +79,7 @@ def command(
     threads: BlockShape | None,
     dynamic_shared_bytes: int | None,
     arch: str | None,
+    compile_options: tuple[str, ...],
     jobs: int | None,
     fits: int | None,
     predict: bool | None,
@@ -91,7 +94,9 @@ def command(
     of a kernel cache, `.cu` or `.ptx` (compiled with the tools found), or `-`.
     """
     count = threads.threads if threads else None
-    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch, jobs, predict)
+    found = inspect_file(
+        file, kernel, count, dynamic_shared_bytes, arch, jobs, predict, options=compile_options
+    )
     if output.format == "dot":
         _emit_dot(output, found)
         return
@@ -111,17 +116,20 @@ def inspect_file(
     arch: str | None = None,
     jobs: int | None = None,
     predict: bool | None = False,
+    *,
+    options: Sequence[str] = (),
 ) -> Inspected:
     """Load a file and inspect the kernels selected, on several processes where that pays.
 
-    predict: whether to ask the predictor about cliffs; None: if there is little code.
+    predict: whether to ask the predictor about cliffs; None: if there is little code. options: of
+    the compiler, where the file is a source.
     Raises InputError, UsageError; UnsupportedError if no kernel selected is understood.
     """
     from regdem.api import inspect_all, inspect_jobs
     from regdem.cli.kernels import note_refused_launches
 
     gc.disable()  # values without cycles: the collector only costs, a quarter of the time
-    module, head = load_file(path, arch)
+    module, head = load_file(path, arch, options)
     located = select(module, pattern)
     size = sum(entry.kernel.instruction_count for entry in located)
     if predict is None:
@@ -159,8 +167,13 @@ def dump_rows(head: dict[str, Any], name: str, rows: Sequence[dict[str, Any]]) -
     return text[:-3] + "\n    " + ",\n    ".join(lines) + "\n  ]\n}\n"
 
 
-def load_file(path: str, arch: str | None = None) -> tuple[Module, dict[str, Any]]:
-    """The module, and the JSON envelope with the hash of the file (of all cubins of a folder)."""
+def load_file(
+    path: str, arch: str | None = None, options: Sequence[str] = ()
+) -> tuple[Module, dict[str, Any]]:
+    """The module, and the JSON envelope with the hash of the file (of all cubins of a folder).
+
+    options: of the compiler, where the file is a source.
+    """
     import hashlib
 
     from regdem.integrations.loading import load
@@ -169,7 +182,7 @@ def load_file(path: str, arch: str | None = None) -> tuple[Module, dict[str, Any
         data = sys.stdin.buffer.read()
         module = load(data, arch, "<stdin>")
         return module, envelope({}, path=path, data=data)
-    module = load(path, arch)
+    module = load(path, arch, options=options)
     for problem in module.problems:
         note(f"regdem: skipped: {problem}")
     if os.path.isdir(path):

@@ -19,15 +19,17 @@ _WARNINGS = 3
 """So many kernels are warned of one by one."""
 
 
-def file_kernels(path: str, pattern: KernelPattern | None) -> tuple[list[Located], dict[str, Any]]:
+def file_kernels(
+    path: str, pattern: KernelPattern | None, options: Sequence[str] = ()
+) -> tuple[list[Located], dict[str, Any]]:
     """The kernels in a file that the pattern selects, and the file as JSON names it.
 
-    The file: whatever `inspect` takes. Raises InputError where there is no device code in it,
-    UsageError if no kernel is selected.
+    The file: whatever `inspect` takes; `options` are the compiler's where it is a source.
+    Raises InputError where there is no device code in it, UsageError if no kernel is selected.
     """
     from regdem.cli.inspect import load_file, select
 
-    module, head = load_file(path)
+    module, head = load_file(path, options=options)
     return select(module, pattern), head["input"]
 
 

@@ -10,6 +10,7 @@ import click
 from regdem.cli.options import (
     KernelPattern,
     arch_option,
+    compile_options,
     debug_option,
     dynamic_shared_option,
     kernel_option,
@@ -67,6 +68,7 @@ class Answer:
 )
 @click.option("--grid", type=int, metavar="G", help="Blocks of the grid: waves and tail.")
 @click.option("--sms", type=int, metavar="N", help="SMs of the GPU. [the reference device]")
+@compile_options
 @output_options("text", "json", "html")
 @debug_option
 def command(
@@ -75,6 +77,7 @@ def command(
     arch: str | None,
     threads: BlockShape | None,
     kernel: KernelPattern | None,
+    compile_options: tuple[str, ...],
     output: Output,
     grid: int | None,
     sms: int | None,
@@ -88,7 +91,7 @@ def command(
     """
     numbers["opt_in"] = not no_opt_in
     if file is not None:
-        answers, head = _of_file(file, kernel, arch, threads, numbers, grid, sms)
+        answers, head = _of_file(file, kernel, arch, threads, numbers, grid, sms, compile_options)
         _emit_kernels(output, answers, head)
         return
     if arch is None or threads is None:
@@ -147,6 +150,7 @@ def _of_file(
     numbers: dict[str, Any],
     grid: int | None,
     sms: int | None,
+    options: tuple[str, ...],
 ) -> tuple[list[Answer], dict[str, Any]]:
     from regdem.cli.kernels import (
         cluster_blocks,
@@ -157,7 +161,7 @@ def _of_file(
 
     if arch == "all":
         raise UsageError("--arch all compares numbers, not files", file=path)
-    located, head = file_kernels(path, pattern)
+    located, head = file_kernels(path, pattern, options)
     answers: list[Answer] = []
     for place in located:
         entry = place.kernel

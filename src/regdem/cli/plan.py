@@ -11,6 +11,7 @@ import click
 from regdem.cli.options import (
     KernelPattern,
     arch_option,
+    compile_options,
     debug_option,
     dynamic_shared_option,
     kernel_option,
@@ -90,6 +91,7 @@ class KernelPlan:
 @click.option("--static-shared-bytes", type=int, metavar="S", help="Per block. [0]")
 @dynamic_shared_option
 @click.option("--barriers", type=int, metavar="B", help="Named barriers. [0]")
+@compile_options
 @output_options("text", "json", "html")
 @debug_option
 def command(
@@ -98,6 +100,7 @@ def command(
     arch: str | None,
     threads: BlockShape | None,
     kernel: KernelPattern | None,
+    compile_options: tuple[str, ...],
     output: Output,
     latency_cycles: float | None,
     issue_cycles_per_load: float | None,
@@ -116,7 +119,9 @@ def command(
             raise UsageError("with a FILE, issue cycles and loads are read from its loops")
         if arch == "all":
             raise UsageError("--arch all compares numbers, not files", file=file)
-        plans, head = _of_file(file, kernel, arch, threads, latency_cycles, warps, numbers)
+        plans, head = _of_file(
+            file, kernel, arch, threads, latency_cycles, warps, numbers, compile_options
+        )
         _emit_kernels(output, plans, head)
         return
     if arch is None or threads is None:
@@ -146,6 +151,7 @@ def _of_file(
     latency_cycles: float | None,
     warps: int | None,
     numbers: dict[str, Any],
+    options: tuple[str, ...],
 ) -> tuple[list[KernelPlan], dict[str, Any]]:
     from regdem.cli.kernels import (
         Refusals,
@@ -155,7 +161,7 @@ def _of_file(
         understood,
     )
 
-    located, head = file_kernels(path, pattern)
+    located, head = file_kernels(path, pattern, options)
     refusals = Refusals()
     plans: list[KernelPlan] = []
     for place in located if warps is not None else understood(located, path):

@@ -17,6 +17,7 @@ from regdem.cli.kernels import (
 )
 from regdem.cli.options import (
     KernelPattern,
+    compile_options,
     debug_option,
     dynamic_shared_option,
     grid_blocks_option,
@@ -68,6 +69,7 @@ paper's formula.
     help="What to rank by.",
 )  # fmt: skip
 @profile_option
+@compile_options
 @click.option("--explain", is_flag=True, help="Show the sum for each kernel.")
 @output_options("text", "json")
 @debug_option
@@ -81,6 +83,7 @@ def command(
     trip_count: float,
     model: str,
     profile_text: str | None,
+    compile_options: tuple[str, ...],
     explain: bool,
     output: Output,
 ) -> int:
@@ -124,7 +127,7 @@ def command(
         return Row(file, place, prediction, key, gain(before, prediction))
 
     for file in files:
-        located, entry = file_kernels(file, kernel)
+        located, entry = file_kernels(file, kernel, compile_options)
         inputs.append(entry)
         refusals, done = Refusals(), len(found)
         for place in understood(located, file):

@@ -15,6 +15,7 @@ from regdem.cli.options import (
     Function,
     KernelPattern,
     arch_option,
+    compile_options,
     debug_option,
     dynamic_shared_option,
     folder_option,
@@ -51,8 +52,10 @@ def _shared_options(function: Function) -> Function:
         threads_option(),
         dynamic_shared_option,
         arch_option(),
+        compile_options,
         click.option(
-            "--nvcc-flag", "flags", multiple=True, metavar="FLAG", help="Passed on; repeatable."
+            "--nvcc-flag", "flags", multiple=True, metavar="FLAG",
+            help="The same, but nvcc's for PTX too.",
         ),
         click.option(
             "--turns", type=click.FloatRange(min=1), default=64.0, show_default=True, metavar="N",
@@ -169,6 +172,7 @@ def _options(
     threads: BlockShape | None,
     dynamic_shared_bytes: int,
     arch: str | None,
+    compile_options: tuple[str, ...],
     flags: tuple[str, ...],
     turns: float,
     launch: str | None,
@@ -180,6 +184,7 @@ def _options(
     from regdem.integrations.compile import DEFAULT_ARCH
     from regdem.study.evidence import check_folder
     from regdem.study.run import StudyOptions
+    from regdem.study.toolchain import flags_of
 
     check_folder(Path(out))
     read_input(source)
@@ -195,7 +200,7 @@ def _options(
         kernel=kernel.text if kernel else None,
         threads=threads,
         dynamic_shared_bytes=dynamic_shared_bytes,
-        flags=flags,
+        flags=(*flags_of(Path(source), compile_options), *flags),
         turns=turns,
         workers=jobs or os.cpu_count() or 1,
         measurer=measurer,

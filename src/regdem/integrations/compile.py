@@ -130,23 +130,42 @@ def assemble(
 
 
 def compile_source(
-    path: str | Path, arch: str = DEFAULT_ARCH, options: Sequence[str] = ("-lineinfo",)
+    path: str | Path, arch: str = DEFAULT_ARCH, options: Sequence[str] = ()
 ) -> bytes:
-    """The cubin nvcc makes of a `.cu` or `.ptx` file.
+    """The cubin nvcc makes of a `.cu` file, or ptxas of a `.ptx` file.
 
-    arch: as `sm_90`. options: further nvcc options. Raises UnsupportedError where no compiler is
-    found, InputError where it rejects the source (with its first message).
+    arch: as `sm_90`. options: further ones of nvcc; with a `.ptx` file all are ptxas's. Raises
+    UnsupportedError where no compiler is found, InputError where it rejects the source (with its
+    first message).
     """
     source = Path(path)
     if source.suffix == ".ptx":
-        known = [option for option in options if option != "-lineinfo"]
-        return assemble(_read_text(source), arch, known, name=str(path))
+        front, back = split_options(options)
+        return assemble(_read_text(source), arch, (*front, *back), name=str(path))
     tool = _tool("nvcc", str(path))
     with tempfile.TemporaryDirectory(prefix="regdem-") as folder:
         output = Path(folder, "out.cubin")
         command = [tool, "-cubin", f"-arch={arch}", *options]
         _run([*command, "-o", str(output), str(source.resolve())], output, str(path))
         return output.read_bytes()
+
+
+def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Options of nvcc as its own and ptxas's: what `-Xptxas` passes on is taken apart."""
+    front: list[str] = []
+    back: list[str] = []
+    following = False
+    for option in options:
+        name, equals, value = option.partition("=")
+        if following:
+            back += option.split(",")
+            following = False
+        elif name in ("-Xptxas", "--ptxas-options"):
+            back += value.split(",") if value else []
+            following = not equals
+        else:
+            front.append(option)
+    return front, back
 
 
 def _read_text(path: Path) -> str:

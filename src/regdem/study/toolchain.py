@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from regdem.errors import InputError, UnsupportedError
+from regdem.integrations.compile import split_options
 from regdem.integrations.toolkit import find_tool, tool_version
 
 TIMEOUT_S = 600
@@ -131,6 +132,19 @@ def find_toolchain(source: Path, arch: str, flags: Sequence[str]) -> Toolchain:
             hint="pip install 'regdem[tools]', or set CUDA_HOME",
         )
     return Toolchain(arch, tuple(flags), nvcc, ptxas)
+
+
+def flags_of(source: Path, options: Sequence[str]) -> tuple[str, ...]:
+    """Options as every verb takes them, as flags of the compiler that a study calls.
+
+    With a `.ptx` file they are ptxas's, and nvcc, where it is found, has to pass them on.
+    """
+    if source.suffix != ".ptx":
+        return tuple(options)
+    front, back = split_options(options)
+    if find_tool("nvcc") is None:
+        return (*front, *back)
+    return tuple(word for option in (*front, *back) for word in ("-Xptxas", option))
 
 
 def refused(path: Path, done: Compiled) -> InputError:
