@@ -14,6 +14,7 @@ from regdem.cli.options import (
     compile_options,
     debug_option,
     dynamic_shared_option,
+    is_given,
     kernel_option,
     output_options,
     threads_option,
@@ -76,7 +77,7 @@ def command(
         both = pairs(found, others, rewritten)
         kernels = [each for each, _ in both]
         shape = _shape(threads)
-        dynamic = dynamic_shared_bytes if _given("dynamic_shared_bytes") else None
+        dynamic = dynamic_shared_bytes if is_given("dynamic_shared_bytes") else None
         verdicts = [_verdict(each, other, shape, dynamic) for each, other in both]
     rejected = any(verdict.findings for verdict in verdicts)
     output.emit(
@@ -161,12 +162,6 @@ def _verdict(
     if not first.findings:
         return first
     return next((verdict for verdict in tried if not verdict.findings), first)
-
-
-def _given(parameter: str) -> bool:
-    """Whether an option was given, rather than left at its default."""
-    source = click.get_current_context().get_parameter_source(parameter)
-    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _shape(threads: BlockShape | None) -> int | tuple[int, int, int] | None:

@@ -126,7 +126,7 @@ def inspect_file(
     Raises InputError, UsageError; UnsupportedError if no kernel selected is understood.
     """
     from regdem.api import inspect_all, inspect_jobs
-    from regdem.cli.kernels import note_refused_launches
+    from regdem.cli.kernels import note_dynamic_shared, note_refused_launches
 
     gc.disable()  # values without cycles: the collector only costs, a quarter of the time
     module, head = load_file(path, arch, options)
@@ -156,6 +156,12 @@ def inspect_file(
     note_refused_launches(
         (entry.kernel, report.threads) for entry, report in zip(located, reports, strict=True)
     )
+    if dynamic_shared_bytes is None:
+        note_dynamic_shared(
+            entry.kernel
+            for entry, report in zip(located, reports, strict=True)
+            if report.occupancy is not None and not entry.sidecar_dynamic_shared_bytes
+        )
     return Inspected(reports, located, head)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from regdem.binary import Kernel
-from regdem.cli.options import KernelPattern
+from regdem.cli.options import KernelPattern, is_given
 from regdem.cli.output import note
 from regdem.errors import UnsupportedError, UsageError
 
@@ -123,6 +123,26 @@ def note_refused_launches(launches: Iterable[tuple[Kernel, int | None]]) -> None
         note(f"regdem: warning: {name} {reason}")
     if len(refused) > _WARNINGS:
         note(f"regdem: warning: {len(refused) - _WARNINGS} more kernels can't be launched so")
+
+
+def note_dynamic_shared(kernels: Iterable[Kernel]) -> None:
+    """A warning for kernels whose code shows dynamic shared memory, where no figure was given."""
+    from regdem.analysis.dynamic_shared import shows_dynamic_shared
+
+    found = list(dict.fromkeys(k.demangled_name for k in kernels if shows_dynamic_shared(k)))
+    for name in found[:_WARNINGS]:
+        note(
+            f"regdem: warning: {name} uses dynamic shared memory, and is taken to be launched "
+            "with none: give --dynamic-shared-bytes"
+        )
+    if len(found) > _WARNINGS:
+        note(f"regdem: warning: {len(found) - _WARNINGS} more kernels use dynamic shared memory")
+
+
+def note_open_dynamic_shared(kernels: Iterable[Kernel]) -> None:
+    """The same, unless the command that runs was given `--dynamic-shared-bytes`."""
+    if not is_given("dynamic_shared_bytes"):
+        note_dynamic_shared(kernels)
 
 
 def cluster_blocks(kernel: Kernel) -> int:

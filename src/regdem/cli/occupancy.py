@@ -156,6 +156,7 @@ def _of_file(
         cluster_blocks,
         file_kernels,
         launch_threads,
+        note_open_dynamic_shared,
         note_refused_launches,
     )
 
@@ -175,6 +176,7 @@ def _of_file(
         count = threads.threads if threads else launch_threads(place, path)
         answers.append(_answer(entry.name, arch or entry.arch, count, values, grid, sms))
     note_refused_launches((place.kernel, threads.threads if threads else None) for place in located)
+    note_open_dynamic_shared(place.kernel for place in located)
     return answers, envelope({"input": head})
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regdem.binary.demangle import demangle
-from regdem.cli.kernels import block_threads, kernel_program
+from regdem.cli.kernels import block_threads, kernel_program, note_open_dynamic_shared
 from regdem.cli.options import (
     KernelPattern,
     folder_option,
@@ -132,6 +132,7 @@ def command(
     if folder is not None:
         _write_variants(Path(folder), choices)
     written = opened.write(out, cubins)
+    note_open_dynamic_shared(kernel for _, kernel in opened.kernels)
     body = {
         "kernels": [each.to_dict() for each in choices],
         **({"left": [each.to_dict() for each in left]} if left else {}),

@@ -220,6 +220,12 @@ def arch_option(*, required: bool = False, allow_all: bool = False) -> Decorator
     )
 
 
+def is_given(parameter: str) -> bool:
+    """Whether an option of the command that runs was given, rather than left at its default."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is not click.core.ParameterSource.DEFAULT
+
+
 kernel_option: Decorator = click.option(
     "--kernel",
     type=_KernelType(),

@@ -157,6 +157,7 @@ def _of_file(
         Refusals,
         file_kernels,
         launch_threads,
+        note_open_dynamic_shared,
         note_refused_launches,
         understood,
     )
@@ -178,6 +179,7 @@ def _of_file(
             plans.append(_plan_kernel(kernel, launch, latency_cycles, warps))
     refusals.settle(len(plans))
     note_refused_launches((place.kernel, threads.threads if threads else None) for place in located)
+    note_open_dynamic_shared(place.kernel for place in located)
     return plans, envelope({"input": head})
 
 

@@ -12,6 +12,7 @@ from regdem.cli.kernels import (
     file_kernels,
     kernel_program,
     launch_threads,
+    note_open_dynamic_shared,
     note_refused_launches,
     understood,
 )
@@ -136,6 +137,7 @@ def command(
         refusals.settle(len(found) - done)
         count = threads.threads if threads else None
         note_refused_launches((place.kernel, count) for place in located)
+        note_open_dynamic_shared(place.kernel for place in located)
     found.sort(key=lambda row: (row.key, row.file))
     body: dict[str, Any] = {
         "inputs": inputs,

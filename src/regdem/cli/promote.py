@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regdem.binary.demangle import demangle
-from regdem.cli.kernels import block_threads
+from regdem.cli.kernels import block_threads, note_open_dynamic_shared
 from regdem.cli.options import KernelPattern, rewrite_options
 from regdem.cli.output import Output, dump_json, envelope, input_entry
 from regdem.cli.rewrites import NOTHING, open_file, rewrite_each
@@ -80,6 +80,7 @@ def command(
 
     done = rewrite_each(opened, make)
     written = opened.write(out, done.cubins)
+    note_open_dynamic_shared(kernel for _, kernel in opened.kernels)
     body = {"kernels": done.to_list(), "output": input_entry(out, written)}
     report.emit(
         text=lambda: done.text(summary) + f"\nwritten: {out}\n",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from regdem.cli.kernels import note_open_dynamic_shared
 from regdem.cli.options import (
     Decorator,
     Function,
@@ -215,6 +216,8 @@ def _finish(study: Study, options: StudyOptions, out: str, report: Output) -> in
     from regdem.study.page import study_page
     from regdem.study.text import text_study
 
+    if options.measurer is None:
+        note_open_dynamic_shared([study.builds[0].analysed.kernel])
     data = read_input(study.source)
     document = dump_json(envelope(study_dict(study), path=study.source, data=data))
     page = study_page(study)
