@@ -123,6 +123,30 @@ def test_rank_of_files(tmp_path: Path) -> None:
         assert [entry["file"] for entry in ranking] == [str(out), str(DATA)]
 
 
+def test_kernels_of_other_names_are_ranked_apart() -> None:
+    """Text: a rank for each of two builds of a kernel; JSON: the order of all, and both ranks."""
+    names = ("plain", "array", "single")
+    options = [str(DATA), str(DATA), "--threads", "256", "--kernel", f"^({'|'.join(names)})$"]
+    result = CliRunner().invoke(predict_command, options, standalone_mode=False)
+    assert result.exception is None
+    groups = [group.splitlines() for group in result.stdout.partition("\n")[2].split("\n\n")]
+    assert sorted(group[0].split()[-2] for group in groups) == sorted(names)
+    for group in groups:
+        assert [line.split()[0] for line in group] == ["1", "2"]
+        assert len({line.split()[-2] for line in group}) == 1
+    result = CliRunner().invoke(
+        predict_command, [*options, "--format", "json"], standalone_mode=False
+    )
+    value = json.loads(result.stdout)
+    jsonschema.validate(value, schema("predict"))
+    ranking = value["ranking"]
+    assert [entry["rank"] for entry in ranking] == list(range(1, 7))
+    cycles = [entry["predicted_cycles"] for entry in ranking]
+    assert cycles == sorted(cycles)
+    for name in names:
+        assert [e["kernel_rank"] for e in ranking if e["name"] == name] == [1, 2]
+
+
 def test_python_interface(tmp_path: Path) -> None:
     module = regdem.load(DATA)
     kernel = module.kernel("single")

@@ -49,8 +49,9 @@ class Row(NamedTuple):
 
 EPILOG = """
 Cycles are for 64 warps' work on one SM, or for an SM's part of the launch with --grid-blocks. They
-rank variants of one kernel; they are no measurement. Speed-ups are over the same kernel in the
-first file, with the interval over assumptions about locality.
+rank variants of one kernel (kernels of other names are ranked apart); they are no measurement.
+Speed-ups are over the same kernel in the first file, with the interval over assumptions about
+locality.
 
 --profile takes a JSON or CSV export of ncu of the first file's kernel (issue slots, L1, L2 and DRAM
 throughput, stall reasons), or latency-bound, memory-bound, issue-bound. --model paper is the RegDem
@@ -88,7 +89,7 @@ def command(
     explain: bool,
     output: Output,
 ) -> int:
-    """Predict the kernels of FILES, the fastest first.
+    """Predict the kernels of FILES, of each kernel the fastest first.
 
     FILES: cubins, programs, objects, sources: what `inspect` takes.
     """
@@ -137,28 +138,39 @@ def command(
         refusals.settle(len(found) - done)
         count = threads.threads if threads else None
         note_refused_launches((place.kernel, count) for place in located)
-        note_open_dynamic_shared(place.kernel for place in located)
-    found.sort(key=lambda row: (row.key, row.file))
+    note_open_dynamic_shared(row.place.kernel for row in found)
+    groups = _by_kernel(found)
+    placed = [(place, row) for group in groups for place, row in enumerate(group, 1)]
+    placed.sort(key=lambda each: (each[1].key, each[1].file))
     body: dict[str, Any] = {
         "inputs": inputs,
         "model": model,
         "ranking": [
             {
                 "rank": rank,
+                "kernel_rank": place,
                 "file": row.file,
                 **({"origin": row.place.origin} if row.place.origin else {}),
                 **({"paper_cycles": round(row.key, 1)} if model == "paper" else {}),
                 **_speedup(row),
                 **row.prediction.to_dict(),
             }
-            for rank, row in enumerate(found, 1)
+            for rank, (place, row) in enumerate(placed, 1)
         ],
     }
     output.emit(
-        text=lambda: _text(found, explain),
+        text=lambda: _text(groups, explain),
         json=lambda: dump_json(envelope(body)),
     )
     return 0
+
+
+def _by_kernel(found: list[Row]) -> list[list[Row]]:
+    """The rows of each kernel name, the fastest first; names in the order of the files."""
+    groups: dict[str, list[Row]] = {}
+    for row in found:
+        groups.setdefault(row.place.kernel.name, []).append(row)
+    return [sorted(group, key=lambda row: (row.key, row.file)) for group in groups.values()]
 
 
 def _speedup(row: Row) -> dict[str, Any]:
@@ -171,9 +183,18 @@ def _speedup(row: Row) -> dict[str, Any]:
     }
 
 
-def _text(found: list[Row], explain: bool) -> str:
+def _text(groups: list[list[Row]], explain: bool) -> str:
     lines = ["rank    cycles  speed-up              warps  bound by          kernel"]
-    for rank, row in enumerate(found, 1):
+    is_list = all(len(group) == 1 for group in groups)  # one file of many kernels: nothing to rank
+    for number, group in enumerate(groups):
+        lines += [""] if number and not is_list else []
+        lines += _rows(group, explain)
+    return "\n".join(lines) + "\n"
+
+
+def _rows(group: list[Row], explain: bool) -> list[str]:
+    lines: list[str] = []
+    for rank, row in enumerate(group, 1):
         prediction = row.prediction
         typical, least, most = row.gains
         speedup = f"{typical:.2f} ({least:.2f} to {most:.2f})"
@@ -184,4 +205,4 @@ def _text(found: list[Row], explain: bool) -> str:
         )
         if explain:
             lines.extend("     " + line for line in prediction.explain().splitlines())
-    return "\n".join(lines) + "\n"
+    return lines
