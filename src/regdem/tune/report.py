@@ -24,6 +24,8 @@ tr.best td{font-weight:600}tr.rejected td{color:#c22;font-weight:600}
 .alert{border:2px solid #c22;padding:.5em 1em}
 svg text{font:12px system-ui,sans-serif;fill:currentColor}
 """
+SHOWN = 15
+"""Variants that the text shows: of those measured (or ready to be), and of those not made."""
 _HEADER = ("variant", "regs", "warps", "shared B", "predicted", "measured", "outputs")
 
 
@@ -95,7 +97,9 @@ def alerts(result: TuneResult) -> list[str]:
 
 
 def text_report(result: TuneResult) -> str:
-    """The table; what was not measured is listed below it, with the reason."""
+    """The fastest, and all that must not be overlooked; what was not measured is listed below, with
+    the reason, and the rest is counted: the JSON and the page have every row.
+    """
     kernel = result.tuning.original.code()
     lines = [headline(result)]
     if result.opened is not None:
@@ -103,10 +107,14 @@ def text_report(result: TuneResult) -> str:
             f"original: {kernel.registers_per_thread} registers, {kernel.static_shared_bytes} B "
             f"shared, {kernel.local_bytes} B local, {result.opened.launch_ms:.4g} ms"
         )
-    shown = [row for row in result.rows if row.made.is_usable]
+    usable = [row for row in result.rows if row.made.is_usable]
+    shown = _shown(result, usable)
     if shown:
         lines += _table(_HEADER, [_cells(row) for row in shown])
-    lines += _left_out(result.rows)
+    names = {row.made.name for row in shown}
+    lines += _counted([row for row in usable if row.made.name not in names])
+    told = [row for row in result.rows if row.made.name in names or not row.made.is_usable]
+    lines += _left_out(told)
     if result.finals:
         lines.append("timed once more, in the same rounds:")
         lines += [f"  {final.name}: {_measured(final.comparison)}" for final in result.finals]
@@ -115,18 +123,42 @@ def text_report(result: TuneResult) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _shown(result: TuneResult, usable: Sequence[Row]) -> list[Row]:
+    """The first rows, the best and the finalists, and all that were rejected or failed."""
+    always = {result.best, *(final.name for final in result.finals)}
+    return [
+        row
+        for place, row in enumerate(usable)
+        if place < SHOWN or row.status in ("rejected", "failed") or row.made.name in always
+    ]
+
+
+def _counted(rows: Sequence[Row]) -> list[str]:
+    """A line for rows that are left to the JSON; none where there are none."""
+    if not rows:
+        return []
+    counts = Counter(row.status for row in rows)
+    parts = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return [f"  ... {len(rows)} more, in results.json: {parts}"]
+
+
 def _left_out(rows: Iterable[Row]) -> list[str]:
     """What was not measured, with the reason; what is the same as another, or was never to be made,
-    as a number."""
-    lines: list[str] = []
+    or is one of many, as a number."""
+    listed: list[str] = []
     counts: Counter[str] = Counter()
     for row in rows:
         if row.status in ("same", "skipped"):
             counts[row.status] += 1
         elif row.status not in ("measured", "prepared", "rejected", "unlike", "failed"):
-            lines.append(f"  {row.made.name}: {row.status}: {row.reason}")
+            if len(listed) < SHOWN:
+                listed.append(f"  {row.made.name}: {row.status}: {row.reason}")
+            else:
+                counts[row.status] += 1
     words = {"same": "the same code as another", "skipped": "not made, beyond what is tried"}
-    return lines + [f"  {count} more: {words[status]}" for status, count in sorted(counts.items())]
+    return listed + [
+        f"  {count} more: {words.get(status, status)}" for status, count in sorted(counts.items())
+    ]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
