@@ -16,7 +16,7 @@ from functools import cached_property
 from regdem.binary import Cubin, Kernel, Sidecar, open_container
 from regdem.errors import InputError, RegdemError, UsageError
 from regdem.report.inspection import inspect_kernel
-from regdem.report.model import KernelReport
+from regdem.report.model import NOTHING_SAID, Asked, KernelReport
 
 NOT_DEVICE_CODE = "no compiled device code in it"
 BATCH_INSTRUCTIONS = 2_000
@@ -151,6 +151,7 @@ class InspectJob:
     dynamic_shared_bytes: int
     origin: str | None
     predict: bool = True
+    asked: Asked = NOTHING_SAID
 
     def run(self) -> KernelReport:
         """The report."""
@@ -160,6 +161,7 @@ class InspectJob:
             self.dynamic_shared_bytes,
             self.origin,
             predict=self.predict,
+            asked=self.asked,
         )
 
 
@@ -169,6 +171,7 @@ def inspect_jobs(
     dynamic_shared_bytes: int | None,
     *,
     predict: bool = True,
+    asked: Asked = NOTHING_SAID,
 ) -> list[InspectJob]:
     """One job a kernel: the launch given, else the sidecar's, else what the kernel declares."""
     return [
@@ -180,6 +183,7 @@ def inspect_jobs(
             else entry.sidecar_dynamic_shared_bytes,
             entry.origin,
             predict,
+            asked,
         )
         for entry in located
     ]

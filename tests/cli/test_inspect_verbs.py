@@ -137,6 +137,18 @@ def test_sources_are_compiled(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert "does not compile" in capsys.readouterr().err
 
 
+def test_what_advice_says_to_run_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command repeats the launch as it was given, and is taken as it stands."""
+    given = ["--threads", "16,16", "--arch", "90", "--dynamic-shared-bytes", "64"]
+    value = answer(["inspect", NEIGHBOUR, *given], capsys)
+    (advice,) = value["kernels"][0]["advice"][:1]
+    words = advice["action"].removesuffix(" shows the sum").partition("regdem ")[2].split()
+    assert words[:2] == ["predict", "FILE"]
+    assert " ".join(words).endswith("--threads 16,16,1 --dynamic-shared-bytes 64 --arch sm_90")
+    assert run([NEIGHBOUR if word == "FILE" else word for word in words]) == 0
+    assert "pair_forces" in capsys.readouterr().out
+
+
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     value = answer(["diff", ROLLED, UNROLLED], capsys)
     (kernel,) = value["kernels"]

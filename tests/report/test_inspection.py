@@ -15,7 +15,7 @@ from regdem.machine import BlockShape
 from regdem.program.from_kernel import program_of
 from regdem.report.advice import advise
 from regdem.report.inspection import inspect_kernel, launch_refusal, pressures
-from regdem.report.model import Advice, CodeAnalysis, KernelReport
+from regdem.report.model import Advice, Asked, CodeAnalysis, KernelReport
 from regdem.report.text import sparkline, text_report
 from regdem.rewrite import Request, most_slots
 
@@ -106,6 +106,31 @@ def test_advice_is_for_the_launch_asked_about(neighbour: KernelReport) -> None:
     assert first.action.count(f"--threads 512 --dynamic-shared-bytes {dynamic}") == 2
     full = replace(inspect_kernel(kernel, 512, 47 * 1024, predict=False), forecasts=(pays,))
     assert "cross_cliff" not in [each.rule for each in advise(full)]
+
+
+def test_commands_repeat_what_was_said(neighbour: KernelReport) -> None:
+    """The shape of the block, the architecture and the compiler's options, as they were given."""
+    kernel = kernel_of("neighbour/neighbour.cubin")
+    asked = Asked(BlockShape(16, 16), "sm_90", ("-DUNROLL=2", "-I my include"))
+    report = inspect_kernel(kernel, 256, 1024, predict=False, asked=asked)
+    words = (
+        " --kernel pair_forces --threads 16,16,1 --dynamic-shared-bytes 1024 --arch sm_90"
+        " --compile-option=-DUNROLL=2 '--compile-option=-I my include'"
+    )
+    step = neighbour.forecast("demote")
+    assert step is not None
+    for forecast in (
+        replace(step, speedup=1.2, pays=True),
+        replace(step, speedup=1.1, pays=False),
+        replace(step, speedup=0.9, pays=False),
+    ):
+        found = advise(replace(report, forecasts=(forecast,)))
+        actions = [each.action for each in found if "regdem" in each.action]
+        assert actions[0].startswith(("regdem", "spend the effort"))
+        assert words in actions[0]
+    plain = advise(replace(neighbour, forecasts=(replace(step, speedup=1.2, pays=True),)))
+    assert " --threads 256," in plain[0].action
+    assert "--arch" not in plain[0].action
 
 
 def test_a_block_larger_than_declared_gets_no_commands() -> None:

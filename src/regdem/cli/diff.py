@@ -59,9 +59,8 @@ def command(
     """
     from regdem.report.comparison import compare, text_diff
 
-    count = threads.threads if threads else None
     found = [
-        inspect_file(path, kernel, count, dynamic_shared_bytes, arch, options=compile_options)
+        inspect_file(path, kernel, threads, dynamic_shared_bytes, arch, options=compile_options)
         for path in (before, after)
     ]
     diffs = [compare(*pair) for pair in pairs(found[0].reports, found[1].reports, before)]

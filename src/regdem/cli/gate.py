@@ -84,8 +84,7 @@ def command(
         check_file_target(baseline)
     conditions = parse_conditions(expression) if expression is not None else ()
     old = _read_baseline(baseline) if baseline and not update_baseline else None
-    count = threads.threads if threads else None
-    found = inspect_file(file, kernel, count, dynamic_shared_bytes, arch, options=compile_options)
+    found = inspect_file(file, kernel, threads, dynamic_shared_bytes, arch, options=compile_options)
     findings = check_conditions(found.reports, conditions)
     if old is not None:
         findings += check_baseline(found.reports, old, strict=strict)

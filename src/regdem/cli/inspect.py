@@ -93,9 +93,8 @@ def command(
     FILE: a cubin, a fat binary, a host program or library with device code, an archive, a folder
     of a kernel cache, `.cu` or `.ptx` (compiled with the tools found), or `-`.
     """
-    count = threads.threads if threads else None
     found = inspect_file(
-        file, kernel, count, dynamic_shared_bytes, arch, jobs, predict, options=compile_options
+        file, kernel, threads, dynamic_shared_bytes, arch, jobs, predict, options=compile_options
     )
     if output.format == "dot":
         _emit_dot(output, found)
@@ -111,7 +110,7 @@ def command(
 def inspect_file(
     path: str,
     pattern: KernelPattern | None = None,
-    threads: int | None = None,
+    block: BlockShape | None = None,
     dynamic_shared_bytes: int | None = None,
     arch: str | None = None,
     jobs: int | None = None,
@@ -127,6 +126,7 @@ def inspect_file(
     """
     from regdem.api import inspect_all, inspect_jobs
     from regdem.cli.kernels import note_dynamic_shared, note_refused_launches
+    from regdem.report.model import Asked
 
     gc.disable()  # values without cycles: the collector only costs, a quarter of the time
     module, head = load_file(path, arch, options)
@@ -136,7 +136,9 @@ def inspect_file(
         predict = size <= PREDICTED_INSTRUCTIONS
         if not predict:
             note(f"regdem: gains are not predicted for {size:,} instructions; --predict does it")
-    work = inspect_jobs(located, threads, dynamic_shared_bytes, predict=predict)
+    asked = Asked(block, arch, tuple(options))
+    threads = block.threads if block else None
+    work = inspect_jobs(located, threads, dynamic_shared_bytes, predict=predict, asked=asked)
     processes = min(len(work), jobs or os.cpu_count() or 1)
     progress = Progress("inspect")
     if processes > 1 and (size >= PARALLEL_INSTRUCTIONS or jobs):

@@ -20,16 +20,20 @@ _WARNINGS = 3
 
 
 def file_kernels(
-    path: str, pattern: KernelPattern | None, options: Sequence[str] = ()
+    path: str,
+    pattern: KernelPattern | None,
+    options: Sequence[str] = (),
+    arch: str | None = None,
 ) -> tuple[list[Located], dict[str, Any]]:
     """The kernels in a file that the pattern selects, and the file as JSON names it.
 
     The file: whatever `inspect` takes; `options` are the compiler's where it is a source.
+    arch: what to compile for, and which cubins to keep (default all).
     Raises InputError where there is no device code in it, UsageError if no kernel is selected.
     """
     from regdem.cli.inspect import load_file, select
 
-    module, head = load_file(path, options=options)
+    module, head = load_file(path, arch, options)
     return select(module, pattern), head["input"]
 
 

@@ -18,6 +18,7 @@ from regdem.cli.kernels import (
 )
 from regdem.cli.options import (
     KernelPattern,
+    arch_option,
     compile_options,
     debug_option,
     dynamic_shared_option,
@@ -71,6 +72,7 @@ paper's formula.
     help="What to rank by.",
 )  # fmt: skip
 @profile_option
+@arch_option()
 @compile_options
 @click.option("--explain", is_flag=True, help="Show the sum for each kernel.")
 @output_options("text", "json")
@@ -85,6 +87,7 @@ def command(
     trip_count: float,
     model: str,
     profile_text: str | None,
+    arch: str | None,
     compile_options: tuple[str, ...],
     explain: bool,
     output: Output,
@@ -129,7 +132,7 @@ def command(
         return Row(file, place, prediction, key, gain(before, prediction))
 
     for file in files:
-        located, entry = file_kernels(file, kernel, compile_options)
+        located, entry = file_kernels(file, kernel, compile_options, arch)
         inputs.append(entry)
         refusals, done = Refusals(), len(found)
         for place in understood(located, file):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from regdem.analysis.ilp import LoopParallelism
 from regdem.machine import Cliff, Occupancy, slots_that_fit
+from regdem.report.commands import launch_options
 from regdem.report.model import Advice, CodeAnalysis, Forecast, KernelReport, PeakValue
 
 MANY_VALUES = 4
@@ -75,14 +76,6 @@ def _has_slots(report: KernelReport, step: Forecast) -> bool:
 def slots_at(present: Occupancy, cliff: Cliff) -> int:
     """Slots per thread that `regdem demote` may use there, without the host's help."""
     return slots_that_fit(present.launch, cliff.active_blocks)
-
-
-def launch_options(report: KernelReport) -> str:
-    """The launch as options of a command, for which the advice holds; a blank in front."""
-    words = f" --threads {report.threads or 'T'}"
-    if report.occupancy is not None and report.occupancy.launch.dynamic_shared_bytes:
-        words += f" --dynamic-shared-bytes {report.occupancy.launch.dynamic_shared_bytes}"
-    return words
 
 
 def _other_block(report: KernelReport, reason: str) -> Advice:
@@ -266,7 +259,8 @@ def _too_uncertain(report: KernelReport, forecast: Forecast) -> Advice:
         "accesses go, which the code does not say.",
         evidence={"active_warps": present.active_warps, "forecast": forecast.to_dict()},
         gain=f"{forecast.words}, not safely",
-        action="regdem optimize FILE -o OUT --all-variants DIR, and measure; or regdem tune",
+        action=f"regdem optimize FILE -o OUT --all-variants DIR --kernel {report.name}"
+        f"{launch_options(report)}, and measure; or regdem tune",
         weight=28,
     )
 
@@ -289,7 +283,8 @@ def _not_predicted_faster(report: KernelReport, forecast: Forecast) -> Advice:
             "forecast": forecast.to_dict(),
         },
         gain="none from more warps",
-        action="spend the effort on what bounds it: regdem predict FILE --explain shows the sum",
+        action="spend the effort on what bounds it: regdem predict FILE --explain --kernel "
+        f"{report.name}{launch_options(report)} shows the sum",
         weight=30,
     )
 

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from regdem.report.advice import launch_options
+from regdem.report.commands import launch_options
 from regdem.report.metrics import METRICS, Metric, Value
 from regdem.report.model import KernelReport
 

@@ -30,6 +30,8 @@ from regdem.program.loops import Loop, loop_depth, loops
 from regdem.program.program import Program
 from regdem.report.advice import advise, cliffs_below, slots_at
 from regdem.report.model import (
+    NOTHING_SAID,
+    Asked,
     CodeAnalysis,
     Forecast,
     GraphSummary,
@@ -56,13 +58,14 @@ def inspect_kernel(
     origin: str | None = None,
     *,
     predict: bool = True,
+    asked: Asked = NOTHING_SAID,
 ) -> KernelReport:
     """Everything about one kernel.
 
     threads: per block of the launch; None: what the kernel declares (required, else its most).
     dynamic_shared_bytes: of the launch. predict: ask the predictor what crossing the next cliff is
-    worth (several times the work of everything else). Raises UsageError for a launch the
-    architecture has not.
+    worth (several times the work of everything else). asked: what commands in the advice repeat.
+    Raises UsageError for a launch the architecture has not.
     """
     if threads is None:
         threads = declared_threads(kernel)
@@ -88,6 +91,7 @@ def inspect_kernel(
         refusal=refusal,
         unlaunchable=launch_refusal(kernel, threads),
         origin=origin,
+        asked=asked,
     )
     if analysis is None:
         return report

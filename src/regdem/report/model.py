@@ -13,7 +13,7 @@ from typing import Any
 from regdem.analysis.ilp import LoopParallelism
 from regdem.analysis.spills import Spills, SpillSite
 from regdem.errors import RegdemError
-from regdem.machine import Occupancy
+from regdem.machine import BlockShape, Occupancy
 
 
 @dataclass(frozen=True)
@@ -292,6 +292,22 @@ class CodeAnalysis:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What was said of the launch and of the file, for commands that advice names.
+
+    `block`: its shape, None where only a count (or what the kernel declares) is known. `arch`: the
+    one of several in the file, or to compile for. `compile_options`: of a source.
+    """
+
+    block: BlockShape | None = None
+    arch: str | None = None
+    compile_options: tuple[str, ...] = ()
+
+
+NOTHING_SAID = Asked()
+
+
+@dataclass(frozen=True)
 class KernelReport:
     """Everything about one kernel."""
 
@@ -313,6 +329,7 @@ class KernelReport:
     """Why the driver accepts no launch with these threads, as "can't be ..."; None: it may."""
     origin: str | None = None
     """Where in a container the kernel's cubin lies; None for a plain cubin."""
+    asked: Asked = NOTHING_SAID
 
     @property
     def boundaries(self) -> tuple[int | None, int | None]:
