@@ -27,9 +27,11 @@ from regdem.machine import (
     parse_block,
     reach_blocks,
     register_budget,
+    slots_that_fit,
     sources,
     waves,
 )
+from regdem.machine.formulas import warps_per_block
 from regdem.machine.residency import RESOURCES, resident
 
 
@@ -190,6 +192,33 @@ def test_reach_is_exactly_what_is_needed(launch: Launch, blocks: int) -> None:
         assert with_removed(registers - 1, shared) < blocks
     if shared:
         assert with_removed(registers, shared - 1) < blocks
+
+
+@given(launch_strategy)
+def test_slots_within_the_hosts_limit(launch: Launch) -> None:
+    """As rewrites count them, but for 256 bytes of rounding."""
+    for row in cliff_table(launch):
+        shown = row.static_slots_per_thread
+        fit = slots_that_fit(launch, row.active_blocks)
+        assert fit <= shown <= fit + 2
+        assert shown <= row.slots_per_thread
+        grown = launch.static_shared_bytes + shown * 128 * warps_per_block(launch.threads)
+        if shown:
+            assert grown <= 48 * 1024
+        if shown and launch.static_shared_bytes + launch.dynamic_shared_bytes <= 48 * 1024:
+            assert grown + launch.dynamic_shared_bytes <= 48 * 1024
+
+
+def test_dynamic_memory_counts_within_the_hosts_limit() -> None:
+    def shown(dynamic: int) -> int:
+        answer = occupancy("sm_90", 256, static_shared_bytes=4096, dynamic_shared_bytes=dynamic)
+        (row,) = [row for row in answer.cliffs if row.registers_max == 80]
+        return row.static_slots_per_thread
+
+    assert shown(0) == 44, "48 KiB less the static 4"
+    assert shown(20 * 1024) == 24
+    assert shown(44 * 1024) == 0
+    assert shown(46 * 1024) == 25, "the host has opted in: what the step leaves"
 
 
 def test_known_slots_on_hopper() -> None:

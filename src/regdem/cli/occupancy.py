@@ -294,11 +294,12 @@ def _cliff_table(result: Occupancy) -> str:
             f"{cliff.occupancy_pct:.1f}",
             cliff.free_shared_bytes_per_block,
             cliff.slots_per_thread,
+            cliff.static_slots_per_thread,
         ]
         for cliff in result.cliffs
     ]
-    header = ["registers", "blocks", "warps", "%", "free shared B/block", "slots/thread"]
-    return table(header, rows)
+    shared = ["free shared B/block", "slots/thread", "in 48 KiB"]
+    return table(["registers", "blocks", "warps", "%", *shared], rows)
 
 
 def _is_here(result: Occupancy, active_warps: int) -> bool:

@@ -10,8 +10,10 @@ shared memory of a step is the most that can be added to each block with the ste
 Invariants: rows go from the highest count to the lowest; resident blocks strictly rise. A step
 whose blocks can't be launched has no row.
 
-Not claimed: that slots within `slots_per_thread` can be placed without the host's help. Static
-shared memory ends at 48 KiB per block; `static_slots_per_thread` keeps to that.
+Not claimed: that slots within `slots_per_thread` can be placed without the host's help. A launch
+whose static and dynamic shared memory pass 48 KiB per block fails unless the host has opted in, and
+static memory alone never passes them; `static_slots_per_thread` keeps to that. Rounding costs a
+rewrite up to 256 bytes of either (`slots_that_fit`).
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Cliff:
 
     `free_shared_bytes_per_block`: shared memory that can be added to a block with the step still
     held. `slots_per_thread`: 4-byte slots every thread (of whole warps) gets from it;
-    `static_slots_per_thread`: those that fit below 48 KiB of static shared memory.
+    `static_slots_per_thread`: those that fit below 48 KiB of static shared memory; the launch's
+    dynamic memory counts unless it passes them by itself, which only a host that opts in can do.
     """
 
     registers_max: int
@@ -111,10 +114,7 @@ def cliff_table(launch: Launch) -> tuple[Cliff, ...]:
             continue
         held = at.active_warps
         free = free_shared_bytes(launch, at.active_blocks)
-        static_free = min(
-            free,
-            max(0, launch.sm.shared_bytes_per_block - launch.static_shared_bytes),
-        )
+        static_free = max(0, min(free, _static_room(launch)))
         slot_bytes = SLOT_BYTES * WARP_THREADS * at.warps_per_block
         rows.append(
             Cliff(
@@ -136,13 +136,18 @@ def slots_that_fit(launch: Launch, active_blocks: int, *, opted_in: bool = False
     A launch whose static and dynamic shared memory pass 48 KiB fails unless the host has opted in;
     one that does not pass them by itself may come from a host that has not. `opted_in`: it has.
     """
-    left = launch.sm.shared_bytes_per_block - launch.static_shared_bytes
-    if not opted_in and left >= launch.dynamic_shared_bytes:
-        left -= launch.dynamic_shared_bytes
-    free = min(free_shared_bytes(launch, active_blocks), left)
+    free = min(free_shared_bytes(launch, active_blocks), _static_room(launch, opted_in=opted_in))
     warp_bytes = SLOT_BYTES * WARP_THREADS
     margin = 2 * warp_bytes  # rounding of the first slot, and of the dynamic part at run time
     return max(0, (free - margin) // (warp_bytes * warps_per_block(launch.threads)))
+
+
+def _static_room(launch: Launch, *, opted_in: bool = False) -> int:
+    """Static bytes that a block may have more, by the limit of 48 KiB; can be < 0."""
+    left = launch.sm.shared_bytes_per_block - launch.static_shared_bytes
+    if not opted_in and left >= launch.dynamic_shared_bytes:
+        left -= launch.dynamic_shared_bytes
+    return left
 
 
 def _counts(launch: Launch) -> list[int]:

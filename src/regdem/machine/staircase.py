@@ -111,7 +111,7 @@ def html_fragment(present: Occupancy) -> str:
         f"<tr{_here(present, cliff.active_warps)}><td>{cliff.registers_max}</td>"
         f"<td>{cliff.active_blocks}</td><td>{cliff.active_warps}</td>"
         f"<td>{cliff.occupancy_pct:.1f}</td><td>{cliff.free_shared_bytes_per_block}</td>"
-        f"<td>{cliff.slots_per_thread}</td></tr>"
+        f"<td>{cliff.slots_per_thread}</td><td>{cliff.static_slots_per_thread}</td></tr>"
         for cliff in present.cliffs
     )
     reach = "".join(f"<li>{escape(row.sentence())}</li>" for row in present.reach)
@@ -119,7 +119,8 @@ def html_fragment(present: Occupancy) -> str:
         f'<div class="regdem"><style>{STYLE}</style><p>{escape(summary(present))}</p>'
         f"{svg_staircase(present)}<table><thead><tr><th>registers up to</th><th>blocks</th>"
         "<th>warps</th><th>occupancy %</th><th>free shared bytes per block</th>"
-        f"<th>slots per thread</th></tr></thead><tbody>{cliffs}</tbody></table>"
+        "<th>slots per thread</th><th>of them within 48 KiB</th></tr></thead>"
+        f"<tbody>{cliffs}</tbody></table>"
         + (f"<p>To reach more blocks:</p><ul>{reach}</ul>" if reach else "")
         + "</div>"
     )

@@ -250,7 +250,7 @@ def _staircase(report: KernelReport) -> str:
     rows = "".join(
         f"<tr{' aria-current=true' if cliff.active_warps == present.active_warps else ''}>"
         f"<td>{cliff.registers_max}</td><td>{cliff.active_blocks}</td><td>{cliff.active_warps}</td>"
-        f"<td>{cliff.slots_per_thread}</td></tr>"
+        f"<td>{cliff.slots_per_thread}</td><td>{cliff.static_slots_per_thread}</td></tr>"
         for cliff in present.cliffs
     )
     return (
@@ -258,7 +258,8 @@ def _staircase(report: KernelReport) -> str:
         '<div class="scroll" tabindex="0" role="region" aria-label="Cliffs" '
         'style="max-height:180px"><table><thead><tr><th scope="col">registers up to</th>'
         '<th scope="col">blocks</th><th scope="col">warps</th><th scope="col">idle slots per '
-        f"thread</th></tr></thead><tbody>{rows}</tbody></table></div>"
+        'thread</th><th scope="col">within 48 KiB</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
     )
 
 
