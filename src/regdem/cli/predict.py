@@ -125,11 +125,14 @@ def command(
             trip_count=trip_count,
             correct=learned.get(each.name),
         )
+        before = first.setdefault(each.name, prediction)
+        gains = gain(before, prediction)
         key = prediction.predicted_cycles
         if model == "paper":
             key = paper_cycles(kernel_program(each), residency.occupancy_pct / 100)
-        before = first.setdefault(each.name, prediction)
-        return Row(file, place, prediction, key, gain(before, prediction))
+        elif math.isfinite(gains[0]) and gains[0] > 0:
+            key = before.predicted_cycles / gains[0]  # for the same work, however it is unrolled
+        return Row(file, place, prediction, key, gains)
 
     for file in files:
         located, entry = file_kernels(file, kernel, compile_options, arch)

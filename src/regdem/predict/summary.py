@@ -45,6 +45,8 @@ _CAUSE_OF = {
     "texture": "long_scoreboard", "surface": "long_scoreboard", "shared": "short_scoreboard",
     "other": "barrier",
 }  # fmt: skip
+_ARITHMETIC = ("alu", "fma", "imad", "imad_wide", "half", "fp64", "mma", "mufu")
+_NEAR = ("shared", "local_load", "local_store")
 _BULK_COPIES = ("UBLK", "UTMA")
 _AWAITED_AT = LATENCIES.index(600.0)
 _MOST_AWAITED = 16
@@ -143,6 +145,13 @@ class Summary:
         far = self.times[a][1].between(self.times[a + 1][1], share)
         low, high = LOCAL_LATENCIES
         return near.between(far, (local - low) / (high - low))
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Bytes of sectors of global memory, and arithmetic instructions, of one warp."""
+        far = [t for kind, t in self.traffic.items() if kind not in _NEAR]
+        moved = sum(t.sector_bytes + t.repeated_bytes + t.pending_bytes for t in far)
+        return moved, sum(self.pipes.get(pipe, 0.0) for pipe in _ARITHMETIC)
 
     def of(self, kind: str) -> Traffic:
         """The traffic of a kind; nothing where there is none."""
