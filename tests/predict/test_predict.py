@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
+from regdem.integrations.toolkit import find_tool
 from regdem.machine import Occupancy, block_shape, occupancy
 from regdem.machine.timing import timing, timing_source
 from regdem.predict.locality import AVERAGED, SCENARIOS
@@ -165,3 +167,42 @@ def test_paper_formula(cubin: Cubin) -> None:
     assert occupancy_factor(0.5) / occupancy_factor(1.0) == pytest.approx(0.5**-0.86281)
     program = program_of(cubin.kernel("single"))
     assert paper_cycles(program, 0.5) > paper_cycles(program, 1.0) > 0
+
+
+@pytest.mark.tools
+def test_unrolled_otherwise_is_the_same_work(tmp_path: Path) -> None:
+    """A body of four iterations is not four times slower than a body of one."""
+    nvcc, source = find_tool("nvcc"), tmp_path / "loop.cu"
+    if nvcc is None:
+        pytest.skip("no nvcc")
+    builds: dict[int, Prediction] = {}
+    for factor in (1, 4):
+        source.write_text(
+            'extern "C" __global__ void loop(const float* a, float* out, int n) {\n'
+            "  float sum = 0.0f;\n"
+            f"#pragma unroll {factor}\n"
+            "  for (int i = threadIdx.x; i < n; i += 256) sum = sum * a[i] + a[i] * a[i];\n"
+            "  out[blockIdx.x * 256 + threadIdx.x] = sum;\n"
+            "}\n"
+        )
+        out = tmp_path / f"{factor}.cubin"
+        command = [nvcc, "-arch=sm_90", "-cubin", "-o", out, source]
+        subprocess.run(list(map(str, command)), check=True)
+        builds[factor] = ask(Cubin.parse(out.read_bytes()).kernel("loop"))
+    work = [a / b for a, b in zip(builds[4].work, builds[1].work, strict=True)]
+    assert min(work) > 1.5, work
+    typical, least, most = speedup(builds[1], builds[4])
+    assert 0.8 < typical < 3.0
+    assert least < typical < most
+    back = speedup(builds[4], builds[1])[0]
+    assert back == pytest.approx(1 / typical)
+
+
+def test_more_arithmetic_alone_is_more_work(cubin: Cubin) -> None:
+    """Inserted instructions are no unrolling: what goes to memory has not changed."""
+    before = ask(cubin.kernel("plain"))
+    moved, arithmetic = before.work
+    more = replace(before, work=(moved, 2 * arithmetic), by_scenario={
+        name: 2 * cycles for name, cycles in before.by_scenario.items()
+    }, predicted_cycles=2 * before.predicted_cycles)  # fmt: skip
+    assert speedup(before, more)[0] == pytest.approx(0.5)
