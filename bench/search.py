@@ -315,15 +315,24 @@ def tables(paths: Sequence[Path]) -> str:
         "",
         "What was tried from the fastest measured variants on (`python -m bench.search`), and the "
         "speed-up over the default that each line began and ended with, by the search's own times "
-        "(of the last step, so overrated); the suite's page has those of a run of its own. Made by "
-        "`python -m bench.search --tables`.",
-        "",
-        "| kernel | generations | variants | refused | failed or different "
-        "| from any build | from the binary alone |",
-        "|---|---|---|---|---|---|---|",
+        "(of the last step, so overrated); the suite's pages have those of runs of their own. Made "
+        "by `python -m bench.search --tables`.",
     ]
     for path in paths:
-        for row in json.loads(path.read_text())["kernels"]:
+        kernels = json.loads(path.read_text())["kernels"]
+        tried = sum(row["tried"] for row in kernels)
+        wrong = sum(len(row["failed"]) for row in kernels)
+        lines += [
+            "",
+            f"## {path.stem}",
+            "",
+            f"{tried} variants, all proved; {wrong} failed or gave other outputs.",
+            "",
+            "| kernel | generations | variants | refused | failed or different "
+            "| from any build | from the binary alone |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for row in kernels:
             way = {
                 kind: f"{steps[0]['speedup']:.3f} {steps[0]['name']} → {steps[-1]['speedup']:.3f}"
                 if steps else "-"
