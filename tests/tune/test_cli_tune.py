@@ -28,6 +28,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     return made
 
 
+QUICK = ["--jobs", "1", "--generations", "0"]
+"""The variants of the fixture are names, no code to take steps from."""
 PREDICTIONS = {"hopeful": (1.3, 1.2, 1.4), "good": (1.2, 1.1, 1.3)}
 
 
@@ -35,7 +37,7 @@ def test_the_best_is_written(
     prepared: Prepared, device: FakeDevice, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = prepared(**PREDICTIONS), tmp_path / "best.cubin"
-    assert run(["tune", "--out", str(folder), "-o", str(out), "--jobs", "1"]) == 0
+    assert run(["tune", "--out", str(folder), "-o", str(out), *QUICK]) == 0
     printed = capsys.readouterr()
     assert out.read_bytes() == (folder / "variants" / "hopeful.cubin").read_bytes()
     assert f"written: {out}" in printed.out
@@ -48,7 +50,7 @@ def test_json_and_html(
     prepared: Prepared, device: FakeDevice, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = prepared(**PREDICTIONS), tmp_path / "best.cubin"
-    common = ["tune", "--out", str(folder), "-o", str(out), "--jobs", "1"]
+    common = ["tune", "--out", str(folder), "-o", str(out), *QUICK]
     assert run([*common, "--format", "json"]) == 0
     value = json.loads(capsys.readouterr().out)
     jsonschema.validate(value, schema("tune"))
@@ -62,7 +64,7 @@ def test_a_rejected_variant_is_loud_and_nothing_is_written(
 ) -> None:
     device.wrong = frozenset({"good"})
     folder, out = prepared(**PREDICTIONS), tmp_path / "best.cubin"
-    assert run(["tune", "--out", str(folder), "-o", str(out), "--jobs", "1"]) == 1
+    assert run(["tune", "--out", str(folder), "-o", str(out), *QUICK]) == 1
     printed = capsys.readouterr()
     assert "REJECTED good" in printed.out
     assert "regdem: REJECTED good" in printed.err
@@ -76,7 +78,7 @@ def test_nothing_faster_writes_the_input(
     device.speedups = {}
     out = tmp_path / "best.cubin"
     folder = prepared(**PREDICTIONS)
-    assert run(["tune", "--out", str(folder), "-o", str(out), "--jobs", "1"]) == 0
+    assert run(["tune", "--out", str(folder), "-o", str(out), *QUICK]) == 0
     assert out.read_bytes() == NEIGHBOUR.read_bytes()
     assert "(the input, unchanged)" in capsys.readouterr().out
 
@@ -90,7 +92,7 @@ def test_without_a_gpu_one_line_and_status_2(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     folder = tmp_path / "x"
     arguments = ["tune", str(NEIGHBOUR), "--launch", neighbour_launch, "--out", str(folder)]
-    arguments += ["--jobs", "1"]
+    arguments += [*QUICK]
     assert run(arguments) == 2
     printed = capsys.readouterr()
     assert len(printed.err.splitlines()) == 1

@@ -32,9 +32,10 @@ is given a recorder and launches the kernel. Every variant's outputs are compare
 the unmodified kernel's on every seed; one that differs is rejected, and the exit status is 1. (The
 compiler's other front ends may change last bits: where they do, their builds are only not taken.)
 Times are interleaved with the original's, which is timed twice. Measuring stops when the
-predictor's interval excludes the rest; --exhaustive goes on. Everything is kept in --out DIR, and a
-second run goes on where the first one ended. Without FILE, DIR is gone on with, as --prepare-only
-left it.
+predictor's interval excludes the rest; --exhaustive goes on. From the fastest, measured steps
+follow (--generations): other orders of a few instructions, fewer warps. Everything is kept in --out
+DIR, and a second run goes on where the first one ended. Without FILE, DIR is gone on with, as
+--prepare-only left it.
 """
 
 
@@ -84,7 +85,7 @@ class _Gpus(click.ParamType[tuple[int, ...], str]):
     help="Also builds whose front end unrolls, orders or combines otherwise.",
 )  # fmt: skip
 @click.option(
-    "--generations", type=click.IntRange(0, 1000), default=0, metavar="N",
+    "--generations", type=click.IntRange(0, 1000), default=4, show_default=True, metavar="N",
     help="Search on from the fastest: N times a dozen small steps, proved and measured.",
 )  # fmt: skip
 @trip_count_option
