@@ -68,7 +68,8 @@ def markdown(judgement: Judgement) -> str:
         "# The predictor against measured times",
         "",
         "Command: `python -m bench.judge`. Builds and times: `suite.md` (final), `suite-second.md` "
-        "(second; withdrawn builds with right outputs among them), `suite-third.md` (third) and "
+        "(second; withdrawn builds with right outputs among them), `suite-third.md` (third), "
+        "`suite-fourth.md` (fourth), `suite-fifth.md` (fifth; without measured steps) and "
         "`ten.md`, in "
         f"`predictor-features.json.gz` ({len(kernels)} kernels on an H200).",
         "",
