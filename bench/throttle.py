@@ -27,6 +27,7 @@ from regdem.binary import Cubin
 from regdem.binary.edit import KernelEdit
 from regdem.binary.kernel import Kernel
 from regdem.isa.decoded import INSTRUCTION_BYTES
+from regdem.neighbours import with_registers
 from regdem.program.edit import NOP
 
 MOST_FEWER, MOST_NOPS = 5, 7
@@ -40,10 +41,7 @@ def edits_of(kernel: Kernel, threads: int, shared_bytes: int) -> dict[str, Kerne
     most = {resident_blocks(threads, count, shared_bytes): count for count in range(own, 256)}
     now = resident_blocks(threads, own, shared_bytes)
     fewer = [most[blocks] for blocks in sorted(most, reverse=True) if 0 < blocks < now]
-    edits = {
-        f"throttle_{count}": KernelEdit(kernel.code, offsets, registers_per_thread=count)
-        for count in fewer[:MOST_FEWER]
-    }
+    edits = {f"throttle_{count}": with_registers(kernel, count) for count in fewer[:MOST_FEWER]}
     for nops in range(1, MOST_NOPS + 1):
         moved = offsets + nops * INSTRUCTION_BYTES
         labels = np.concatenate([[0], moved[1:]])  # the entry stays where it is
