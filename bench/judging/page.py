@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.judging.data import Group
 from bench.judging.fit import GRID, PROFILE_GRID, Setting
 from bench.judging.scores import Score, Total, total
 from regdem.choice import (
@@ -15,6 +16,7 @@ from regdem.choice import (
     LEAST_OF_REWRITE,
     WORST_GAIN,
 )
+from regdem.predict.model import repeats
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def markdown(judgement: Judgement) -> str:
     ]
     fitted = ", ".join(f"{k} {v:g}" for k, v in zip(GRID, judgement.fitted, strict=True))
     lines += ["", f"Constants fitted to all kernels: {fitted}.", "", _stability(judgement)]
+    lines += ["", _unrolled([score.group for score in judgement.every])]
     lines += ["", "## What the constants matter", "", *_sensitivity(judgement)]
     lines += ["", "## By kernel, blind, all builds", "", *_table(judgement.every)]
     lines += ["", "## By kernel, blind, made from the input alone", "", *_table(judgement.binary)]
@@ -131,6 +134,22 @@ def _seen(names: Iterable[str], settings: Mapping[str, Setting]) -> str:
         seen = sorted({setting[place] for setting in settings.values()})
         parts.append(f"{name} {' or '.join(f'{value:g}' for value in seen)}")
     return ", ".join(parts)
+
+
+def _unrolled(groups: Sequence[Group]) -> str:
+    """Which builds are compared by their work (`predict.model.repeats`)."""
+    found: dict[str, list[str]] = {}
+    for group in groups:
+        first, *others = group.builds
+        for build in others:
+            times = repeats(first.summary.work, build.summary.work)
+            if times != 1.0:
+                found.setdefault(group.name, []).append(f"{build.variant} {times:.2f}")
+    parts = [f"{name}: {', '.join(builds)}" for name, builds in found.items()]
+    return (
+        "Taken to be unrolled otherwise than their input, and compared by the work that they do "
+        f"(how often): {'; '.join(parts) or 'none'}."
+    )
 
 
 def _sensitivity(judgement: Judgement) -> list[str]:

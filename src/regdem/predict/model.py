@@ -199,7 +199,7 @@ def speedup(
     The interval spans the assumptions about locality, and is widened at each end by the model's own
     error, which grows with what is predicted to change there. Equal predictions (the same code)
     have no interval. Loops that were unrolled otherwise are taken to do the same work in all
-    (`_repeats`). Infinite where only `after` fits on an SM, 0 where `after` does not.
+    (`repeats`). Infinite where only `after` fits on an SM, 0 where `after` does not.
     """
     if after.active_warps == 0:
         return 0.0, 0.0, 0.0
@@ -207,9 +207,9 @@ def speedup(
         return math.inf, math.inf, math.inf
     if before.by_scenario == after.by_scenario:
         return 1.0, 1.0, 1.0
-    repeats = _repeats(before, after)
-    each = [repeats * before.by_scenario[name] / c for name, c in after.by_scenario.items()]
-    typical = repeats * before.predicted_cycles / after.predicted_cycles
+    times = repeats(before.work, after.work)
+    each = [times * before.by_scenario[name] / c for name, c in after.by_scenario.items()]
+    typical = times * before.predicted_cycles / after.predicted_cycles
     error = _ERROR + _ERROR_OF_ARRAYS * max(before.array_waits, after.array_waits)
     if not is_rewrite and before.utilisation.get("issue", 0.0) >= _BUSY:
         error += _ERROR_AT_ISSUE
@@ -219,16 +219,17 @@ def speedup(
     return typical, least / low, most * high
 
 
-def _repeats(before: Prediction, after: Prediction) -> float:
-    """How often `before` runs for what `after` does once, by the loops' assumed trips.
+def repeats(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """How often `before` runs for what `after` does once, by the loops' assumed trips; of two
+    builds' `Summary.work`.
 
     Every loop is taken to run equally often, so a body unrolled by 4 seems four times the work. It
     is taken for that where memory and arithmetic have both changed, in one direction, by more than
-    other choices of a compiler change them (measured: of 1,700 builds only those with `unroll`).
+    other choices of a compiler change them (docs/results/predictor.md lists where).
     """
-    if not all(before.work) or not all(after.work):
+    if not all(before) or not all(after):
         return 1.0
-    ratios = [new / old for old, new in zip(before.work, after.work, strict=True)]
+    ratios = [new / old for old, new in zip(before, after, strict=True)]
     if min(ratios) > _UNROLLED or max(ratios) < 1 / _UNROLLED:
         return math.sqrt(ratios[0] * ratios[1])
     return 1.0
