@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from regdem.binary.cubin import Cubin
 from regdem.binary.kernel import Kernel
+from regdem.cli.main import run
+from regdem.cli.schemas import schema
 from regdem.integrations.toolkit import find_tool
 from regdem.machine import Occupancy, block_shape, occupancy
 from regdem.machine.timing import timing, timing_source
@@ -169,14 +173,13 @@ def test_paper_formula(cubin: Cubin) -> None:
     assert paper_cycles(program, 0.5) > paper_cycles(program, 1.0) > 0
 
 
-@pytest.mark.tools
-def test_unrolled_otherwise_is_the_same_work(tmp_path: Path) -> None:
-    """A body of four iterations is not four times slower than a body of one."""
-    nvcc, source = find_tool("nvcc"), tmp_path / "loop.cu"
+def unrolled(folder: Path, factors: tuple[int, ...]) -> dict[int, Path]:
+    """Builds of one loop by the factor of its unrolling."""
+    nvcc, source = find_tool("nvcc"), folder / "loop.cu"
     if nvcc is None:
         pytest.skip("no nvcc")
-    builds: dict[int, Prediction] = {}
-    for factor in (1, 4):
+    builds: dict[int, Path] = {}
+    for factor in factors:
         source.write_text(
             'extern "C" __global__ void loop(const float* a, float* out, int n) {\n'
             "  float sum = 0.0f;\n"
@@ -185,10 +188,19 @@ def test_unrolled_otherwise_is_the_same_work(tmp_path: Path) -> None:
             "  out[blockIdx.x * 256 + threadIdx.x] = sum;\n"
             "}\n"
         )
-        out = tmp_path / f"{factor}.cubin"
-        command = [nvcc, "-arch=sm_90", "-cubin", "-o", out, source]
+        builds[factor] = folder / f"{factor}.cubin"
+        command = [nvcc, "-arch=sm_90", "-cubin", "-o", builds[factor], source]
         subprocess.run(list(map(str, command)), check=True)
-        builds[factor] = ask(Cubin.parse(out.read_bytes()).kernel("loop"))
+    return builds
+
+
+@pytest.mark.tools
+def test_unrolled_otherwise_is_the_same_work(tmp_path: Path) -> None:
+    """A body of four iterations is not four times slower than a body of one."""
+    files = unrolled(tmp_path, (1, 4))
+    builds = {
+        factor: ask(Cubin.parse(path.read_bytes()).kernel("loop")) for factor, path in files.items()
+    }
     work = [a / b for a, b in zip(builds[4].work, builds[1].work, strict=True)]
     assert min(work) > 1.5, work
     typical, least, most = speedup(builds[1], builds[4])
@@ -206,3 +218,34 @@ def test_more_arithmetic_alone_is_more_work(cubin: Cubin) -> None:
         name: 2 * cycles for name, cycles in before.by_scenario.items()
     }, predicted_cycles=2 * before.predicted_cycles)  # fmt: skip
     assert speedup(before, more)[0] == pytest.approx(0.5)
+
+
+def test_code_that_hardly_ever_runs_can_be_predicted(cubin: Cubin) -> None:
+    kernel = cubin.kernel("plain")
+    for trips in (0.1, 1e-3, 1e-9):
+        prediction = predict(kernel, resident(kernel), trip_count=trips)
+        assert 0 < prediction.predicted_cycles < float("inf")
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("model", ["throughput", "paper"])
+def test_the_command_compares_by_work(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builds = unrolled(tmp_path, (1, 4))
+    words = ["predict", *map(str, builds.values()), "--threads", "256", "--model", model]
+    assert run([*words, "--format", "json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    jsonschema.validate(value, schema("predict"))
+    rows = {Path(row["file"]).name: row for row in value["ranking"]}
+    assert "work_ratio" not in rows["1.cubin"]
+    ratio = rows["4.cubin"]["work_ratio"]
+    assert 1.5 < ratio < 6
+    name = "paper_cycles" if model == "paper" else "predicted_cycles"
+    expected = ratio * rows["1.cubin"][name] / rows["4.cubin"][name]
+    assert rows["4.cubin"]["predicted_speedup"] == pytest.approx(expected, rel=2e-3)
+    by_work = sorted(value["ranking"], key=lambda row: row[name] / row.get("work_ratio", 1.0))
+    assert value["ranking"] == by_work
+    assert run(words) == 0
+    printed = capsys.readouterr().out
+    assert f"unrolled otherwise: a run of its code does {ratio:.2f} times the work" in printed

@@ -38,21 +38,29 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """One kernel of one file. `key`: what it is ranked by; `gains`: speed-up over the same kernel
-    in the first file, typical, least and most."""
+    """One kernel of one file. `cycles`: by the model asked for; `work`: what a run of it does, over
+    what the same kernel of the first file does, where loops are unrolled otherwise; `gains`:
+    speed-up over that one, typical, least and most."""
 
     file: str
     place: Located
     prediction: Prediction
-    key: float
+    cycles: float
+    work: float
     gains: tuple[float, float, float]
+
+    @property
+    def key(self) -> float:
+        """What it is ranked by."""
+        return self.cycles / self.work
 
 
 EPILOG = """
 Cycles are for 64 warps' work on one SM, or for an SM's part of the launch with --grid-blocks. They
 rank variants of one kernel (kernels of other names are ranked apart); they are no measurement.
 Speed-ups are over the same kernel in the first file, with the interval over assumptions about
-locality.
+locality. Loops that are unrolled otherwise than there are compared by the work that they do, which
+is known less well: a loop for what turns remain counts like any other.
 
 --profile takes a JSON or CSV export of ncu of the first file's kernel (issue slots, L1, L2 and DRAM
 throughput, stall reasons), or latency-bound, memory-bound, issue-bound. --model paper is the RegDem
@@ -97,7 +105,7 @@ def command(
     FILES: cubins, programs, objects, sources: what `inspect` takes.
     """
     from regdem.choice import gain
-    from regdem.predict.model import learn, predict
+    from regdem.predict.model import learn, predict, repeats
     from regdem.predict.paper import paper_cycles
     from regdem.predict.profile import Corrections, read_profile
     from regdem.rewrite import Request
@@ -107,6 +115,7 @@ def command(
     inputs: list[dict[str, str]] = []
     first: dict[str, Prediction] = {}
     learned: dict[str, Corrections] = {}
+    papers: dict[str, float] = {}
 
     def row(file: str, place: Located) -> Row:
         each = place.kernel
@@ -126,13 +135,13 @@ def command(
             correct=learned.get(each.name),
         )
         before = first.setdefault(each.name, prediction)
-        gains = gain(before, prediction)
-        key = prediction.predicted_cycles
+        cycles, gains = prediction.predicted_cycles, gain(before, prediction)
+        work = repeats(before.work, prediction.work)
         if model == "paper":
-            key = paper_cycles(kernel_program(each), residency.occupancy_pct / 100)
-        elif math.isfinite(gains[0]) and gains[0] > 0:
-            key = before.predicted_cycles / gains[0]  # for the same work, however it is unrolled
-        return Row(file, place, prediction, key, gains)
+            cycles = paper_cycles(kernel_program(each), residency.occupancy_pct / 100)
+            gain_of_paper = work * papers.setdefault(each.name, cycles) / max(cycles, 1.0)
+            gains = (gain_of_paper, gain_of_paper, gain_of_paper)
+        return Row(file, place, prediction, cycles, work, gains)
 
     for file in files:
         located, entry = file_kernels(file, kernel, compile_options, arch)
@@ -157,7 +166,8 @@ def command(
                 "kernel_rank": place,
                 "file": row.file,
                 **({"origin": row.place.origin} if row.place.origin else {}),
-                **({"paper_cycles": round(row.key, 1)} if model == "paper" else {}),
+                **({"paper_cycles": round(row.cycles, 1)} if model == "paper" else {}),
+                **({"work_ratio": round(row.work, 3)} if row.work != 1.0 else {}),
                 **_speedup(row),
                 **row.prediction.to_dict(),
             }
@@ -205,10 +215,15 @@ def _rows(group: list[Row], explain: bool) -> list[str]:
         typical, least, most = row.gains
         speedup = f"{typical:.2f} ({least:.2f} to {most:.2f})"
         lines.append(
-            f"{rank:>4} {row.key:>9,.0f}  {speedup:<20}  {prediction.active_warps:>5}  "
+            f"{rank:>4} {row.cycles:>9,.0f}  {speedup:<20}  {prediction.active_warps:>5}  "
             f"{prediction.bound_by:<16}  {row.place.kernel.demangled_name}  "
             f"({row.place.origin or row.file})"
         )
+        if row.work != 1.0:
+            lines.append(
+                f"     unrolled otherwise: a run of its code does {row.work:.2f} times the work, "
+                "and is compared by that"
+            )
         if explain:
             lines.extend("     " + line for line in prediction.explain().splitlines())
     return lines

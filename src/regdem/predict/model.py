@@ -45,6 +45,8 @@ _ERROR_OF_ARRAYS = 0.25
 stack or table neither the part in use is known nor how paths of lanes differ."""
 _UNROLLED = 4 / 3
 """Ratio of the work of two builds' code beyond which their loops are unrolled differently."""
+_ERROR_OF_UNROLLING = 0.3
+"""In place of `_ERROR` there: what of it is a loop for the remaining turns is not known."""
 _GUESS = "some addresses come from loaded data: their locality is a guess"
 
 
@@ -210,7 +212,8 @@ def speedup(
     times = repeats(before.work, after.work)
     each = [times * before.by_scenario[name] / c for name, c in after.by_scenario.items()]
     typical = times * before.predicted_cycles / after.predicted_cycles
-    error = _ERROR + _ERROR_OF_ARRAYS * max(before.array_waits, after.array_waits)
+    error = _ERROR if times == 1.0 else _ERROR_OF_UNROLLING
+    error += _ERROR_OF_ARRAYS * max(before.array_waits, after.array_waits)
     if not is_rewrite and before.utilisation.get("issue", 0.0) >= _BUSY:
         error += _ERROR_AT_ISSUE
     least, most = min(each), max(each)

@@ -277,7 +277,9 @@ def _fetched(program: Program, weights: Sequence[float]) -> tuple[tuple[int, flo
     found: dict[int, float] = {}
     for block, weight, size in zip(program.blocks, weights, around, strict=True):
         if weight:
-            found[size] = found.get(size, 0.0) + weight * (block.end - block.start)
+            own = INSTRUCTION_BYTES * (block.end - block.start)
+            place = max(size, own)  # all of it may be code that rarely runs
+            found[place] = found.get(place, 0.0) + weight * (block.end - block.start)
     return tuple(sorted(found.items()))
 
 
