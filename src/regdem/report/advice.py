@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable
 from regdem.analysis.ilp import LoopParallelism
 from regdem.machine import Cliff, Occupancy, slots_that_fit
 from regdem.report.commands import launch_options
+from regdem.report.copies import COPIES, most_repeated
 from regdem.report.model import Advice, CodeAnalysis, Forecast, KernelReport, PeakValue
 
 MANY_VALUES = 4
 """Fewer values than this at the peak are not worth a rule."""
-UNROLLED_COPIES = 4
 UNCERTAIN_GAIN = 1.02
 """A typical gain from here on that is not safe is worth a measurement."""
 SHORT_PEAK_PCT = 10.0
@@ -339,34 +339,29 @@ def _spills_promoted(report: KernelReport, analysis: CodeAnalysis) -> Advice | N
 
 
 def _partial_unroll(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
-    copies = unrolled_copies(report)
-    if copies is None:
+    line = most_repeated(analysis.line_loads)
+    if line is None or line.copies < COPIES:
         return None
-    place, count = copies
     spilling = bool(analysis.spills.spills.spill_sites)
     if not spilling and (next_cliff(report) is None or not _pays(report)):
         return None
     return Advice(
         rule="partial_unroll",
-        message=f"Would less unrolling help? Loads of {place} stand in the code {count} times "
-        "(turns of nested loops multiply, and a line may have several loads), and "
-        f"{analysis.pressure.peak} values are live at the peak"
+        message=f"Would less unrolling help? Loads of {line.source} stand in the code "
+        f"{line.copies} times (turns of nested loops multiply, and a line may have several "
+        f"loads), and {analysis.pressure.peak} values are live at the peak"
         + (", some of them spilled." if spilling else "."),
-        evidence={"source": place, "copies": count, "peak_gpr": analysis.pressure.peak},
+        evidence={
+            "source": str(line.source),
+            "copies": line.copies,
+            "peak_gpr": analysis.pressure.peak,
+        },
         gain="not predicted: fewer values live at once, but fewer loads in flight; and an array "
         "in registers that the loop indexes would move to local memory",
         action="only where that loop indexes no array kept in registers: try a smaller factor than "
         "it has now, and compare by regdem diff; regdem study unroll tries several",
         weight=UNPREDICTED_WEIGHT,
     )
-
-
-def unrolled_copies(report: KernelReport) -> tuple[str, int] | None:
-    """The source line whose loads stand most often in the code, and how often; from 4 times on."""
-    if report.analysis is None:
-        return None
-    best = report.analysis.repeated_line
-    return best if best is not None and best[1] >= UNROLLED_COPIES else None
 
 
 def _dynamic_array(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
