@@ -159,6 +159,14 @@ def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["diff", ROLLED, ROLLED, "--fail-on", "any"]) == 0
 
 
+def test_no_unroll_is_blamed_where_none_went_further(capsys: pytest.CaptureFixture[str]) -> None:
+    full, part = (str(ROOT / f"tests/report/data/ring_{name}.cubin") for name in ("full", "part"))
+    (kernel,) = answer(["diff", full, part], capsys)["kernels"]
+    assert [cause["cause"] for cause in kernel["causes"]] == ["dynamic_array"]
+    (kernel,) = answer(["inspect", full], capsys)["kernels"]
+    assert [each["rule"] for each in kernel["advice"]][-1] == "partial_unroll"
+
+
 def test_gate(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["gate", NEIGHBOUR, "--threads", "256"]
     assert answer([*arguments, "registers<=48,spill_bytes==0"], capsys)["passed"]

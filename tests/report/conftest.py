@@ -43,3 +43,23 @@ def array() -> KernelReport:
 @pytest.fixture(scope="session")
 def shared_spills() -> KernelReport:
     return report_of(DATA / "shared_spills.cubin")
+
+
+@pytest.fixture(scope="session")
+def ring_full() -> KernelReport:
+    return report_of(DATA / "ring_full.cubin")
+
+
+@pytest.fixture(scope="session")
+def ring_part() -> KernelReport:
+    return report_of(DATA / "ring_part.cubin")
+
+
+@pytest.fixture(scope="session")
+def taps_rolled() -> KernelReport:
+    return report_of(DATA / "taps_rolled.cubin")
+
+
+@pytest.fixture(scope="session")
+def taps_unrolled() -> KernelReport:
+    return report_of(DATA / "taps_unrolled.cubin")

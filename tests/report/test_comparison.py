@@ -18,7 +18,7 @@ from regdem.report.gate import (
     parse_conditions,
     vanished,
 )
-from regdem.report.model import KernelReport, SpillReport
+from regdem.report.model import CodeAnalysis, KernelReport, SpillReport
 
 
 def test_full_unroll_is_told(rolled: KernelReport, unrolled: KernelReport) -> None:
@@ -37,6 +37,69 @@ def test_full_unroll_is_told(rolled: KernelReport, unrolled: KernelReport) -> No
     text = text_diff(diff)
     assert text.startswith("variance: worse")
     assert cause.message in text
+
+
+def test_less_unrolling_is_no_deeper_unroll(
+    ring_full: KernelReport, ring_part: KernelReport
+) -> None:
+    """Fewer copies in the loop, those of the loop before it as they were, fewer values live."""
+    for after in (ring_part, _renamed(ring_part, "other.cu")):
+        causes = compare(ring_full, after).causes
+        assert [cause.cause for cause in causes] == ["dynamic_array"]
+
+
+def test_where_an_array_may_come_back_no_factor_is_given(
+    ring_full: KernelReport, ring_part: KernelReport
+) -> None:
+    (cause,) = compare(ring_part, ring_full).causes
+    assert cause.cause == "full_unroll"
+    assert "around ring.cu:23 (24 copies instead of 6) takes" in cause.message
+    assert "from 56 to 62 values live at the peak, with 88 bytes of spills" in cause.message
+    assert "registers" not in cause.message, "64, as before"
+    assert cause.action == (
+        "regdem promote FILE -o OUT --kernel ring --threads 256, or unroll less where that indexes "
+        "no array at run time, as before"
+    )
+
+
+def test_copies_of_nested_loops_give_no_factor(
+    taps_rolled: KernelReport, taps_unrolled: KernelReport
+) -> None:
+    """The outer loop of 12 unrolled turns got 8 and a remainder: 108 is no factor of either."""
+    for after in (taps_unrolled, _renamed(taps_unrolled, "other.cu")):
+        (cause,) = compare(taps_rolled, after).causes
+        assert cause.cause == "unroll"
+        assert "(108 copies instead of 12) takes the kernel from 40 to 52" in cause.message
+        assert cause.evidence["copies_before"] == 12
+        assert "#pragma" not in cause.action
+        assert cause.action.startswith("unroll less, nearer to the first build's factor")
+    assert compare(taps_unrolled, taps_rolled).causes == ()
+
+
+def test_nothing_that_got_worse_has_no_cause(rolled: KernelReport, unrolled: KernelReport) -> None:
+    """As many registers, live values and spills: more copies alone are no cause of anything."""
+    code = unrolled.analysis
+    assert code is not None
+    same = replace(unrolled, analysis=replace(code, line_loads=_code(rolled).line_loads))
+    assert compare(same, unrolled).causes == ()
+    fewer = replace(same, registers_per_thread=63)
+    (cause,) = compare(fewer, unrolled).causes
+    assert "takes the kernel from 63 to 64 registers (62 to 62 live at the peak)." in cause.message
+    cooler = replace(same, analysis=replace(_code(same), spills=_code(rolled).spills))
+    (cause,) = compare(cooler, unrolled).causes
+    assert "leaves 148 bytes of spills per turn inside a loop instead of 0." in cause.message
+
+
+def _code(report: KernelReport) -> CodeAnalysis:
+    assert report.analysis is not None
+    return report.analysis
+
+
+def _renamed(report: KernelReport, file: str) -> KernelReport:
+    lines = tuple(
+        replace(line, source=replace(line.source, file=file)) for line in _code(report).line_loads
+    )
+    return replace(report, analysis=replace(_code(report), line_loads=lines))
 
 
 def test_without_a_block_size_the_count_decides(
@@ -102,7 +165,7 @@ def test_the_command_for_a_cap_has_its_launch(rolled: KernelReport, unrolled: Ke
     assert code is not None
     assert more is not None
     before = replace(rolled, registers_per_thread=128)
-    after = replace(unrolled, analysis=replace(code, repeated_line=None, loops=more.loops))
+    after = replace(unrolled, analysis=replace(code, line_loads=(), loops=more.loops))
     (cause,) = compare(before, after).causes
     assert cause.action.startswith(
         "regdem promote FILE -o OUT --kernel variance --threads 256, or demote"

@@ -236,6 +236,34 @@ def test_spill_bytes_are_those_of_the_compiler(unrolled: KernelReport) -> None:
     assert "partial_unroll" in rules(unrolled)
 
 
+def test_less_unrolling_is_asked_about(
+    ring_full: KernelReport, taps_unrolled: KernelReport, unrolled: KernelReport
+) -> None:
+    """Obeyed, a factor takes the ring's array to local memory; of 9 times 12 copies of the taps,
+    a quarter is more than their loop has turns. So no number is given, and both risks are.
+    """
+    for report, copies in ((ring_full, 24), (taps_unrolled, 108), (unrolled, 24)):
+        (asked,) = [each for each in report.advice if each.rule == "partial_unroll"]
+        assert asked.evidence["copies"] == copies
+        assert asked.message.startswith("Would less unrolling help?")
+        assert f"stand in the code {copies} times (turns of nested loops multiply" in asked.message
+        assert "fewer loads in flight" in asked.gain
+        assert "an array in registers that the loop indexes would move" in asked.gain
+        assert not any(character.isdigit() for character in asked.gain + asked.action)
+
+
+def test_a_question_stands_below_predicted_gains(
+    ring_full: KernelReport, taps_unrolled: KernelReport
+) -> None:
+    assert rules(ring_full) == ["promote_spills", "stop_chasing_occupancy", "partial_unroll"]
+    assert rules(taps_unrolled) == ["cross_cliff", "accumulators", "partial_unroll"]
+    step = ring_full.forecast("demote")
+    assert step is not None
+    unsafe = replace(step, speedup=1.1, least=0.8, pays=False)
+    found = [each.rule for each in advise(replace(ring_full, forecasts=(unsafe,)))]
+    assert found[-2:] == ["measure_cliff", "partial_unroll"]
+
+
 def test_spills_without_annotations(unrolled: KernelReport) -> None:
     """The dataflow finds the same sites when the file does not name them."""
     path = Path(__file__).resolve().parents[2] / "examples" / "unroll" / "variance_unrolled.cubin"

@@ -5,6 +5,10 @@ where its evidence stands in the report, and names the command or the source cha
 below a cliff, or spills into shared memory, carry the predictor's estimate as their gain and are
 ranked by it; where it says that nothing is won they are silent, and `stop_chasing_occupancy` says
 why. Where the predictor was not asked, gains are what changes (warps, bytes, registers).
+
+`partial_unroll` is a question and names no factor. Copies of a line multiply those of nested loops,
+and whether a loop indexes an array that only its full unroll keeps in registers can't be told from
+one build: a number could mean more unrolling than there is, and obeying it local memory.
 """
 
 from __future__ import annotations
@@ -14,14 +18,16 @@ from collections.abc import Callable, Iterable
 from regdem.analysis.ilp import LoopParallelism
 from regdem.machine import Cliff, Occupancy, slots_that_fit
 from regdem.report.commands import launch_options
+from regdem.report.copies import COPIES, most_repeated
 from regdem.report.model import Advice, CodeAnalysis, Forecast, KernelReport, PeakValue
 
 MANY_VALUES = 4
 """Fewer values than this at the peak are not worth a rule."""
-UNROLLED_COPIES = 4
 UNCERTAIN_GAIN = 1.02
 """A typical gain from here on that is not safe is worth a measurement."""
 SHORT_PEAK_PCT = 10.0
+UNPREDICTED_WEIGHT = 10
+"""Of a question that the code can't answer: below all advice with a prediction."""
 FAR_ABOVE = 1.25
 """A bound from here on leaves room for what demotion costs: the rewrite is worth naming itself."""
 
@@ -333,31 +339,29 @@ def _spills_promoted(report: KernelReport, analysis: CodeAnalysis) -> Advice | N
 
 
 def _partial_unroll(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:
-    copies = unrolled_copies(report)
-    if copies is None:
+    line = most_repeated(analysis.line_loads)
+    if line is None or line.copies < COPIES:
         return None
-    place, count = copies
     spilling = bool(analysis.spills.spills.spill_sites)
     if not spilling and (next_cliff(report) is None or not _pays(report)):
         return None
     return Advice(
         rule="partial_unroll",
-        message=f"{place} stands in the code {count} times, so its loop was unrolled, and the "
-        f"copies' values are live together: {analysis.pressure.peak} at the peak"
+        message=f"Would less unrolling help? Loads of {line.source} stand in the code "
+        f"{line.copies} times (turns of nested loops multiply, and a line may have several "
+        f"loads), and {analysis.pressure.peak} values are live at the peak"
         + (", some of them spilled." if spilling else "."),
-        evidence={"source": place, "copies": count, "peak_gpr": analysis.pressure.peak},
-        gain="fewer values live at once",
-        action=f"#pragma unroll {max(1, count // 4)} on that loop, or less",
-        weight=75 if spilling else 40,
+        evidence={
+            "source": str(line.source),
+            "copies": line.copies,
+            "peak_gpr": analysis.pressure.peak,
+        },
+        gain="not predicted: fewer values live at once, but fewer loads in flight; and an array "
+        "in registers that the loop indexes would move to local memory",
+        action="only where that loop indexes no array kept in registers: try a smaller factor than "
+        "it has now, and compare by regdem diff; regdem study unroll tries several",
+        weight=UNPREDICTED_WEIGHT,
     )
-
-
-def unrolled_copies(report: KernelReport) -> tuple[str, int] | None:
-    """The source line whose loads stand most often in the code, and how often; from 4 times on."""
-    if report.analysis is None:
-        return None
-    best = report.analysis.repeated_line
-    return best if best is not None and best[1] >= UNROLLED_COPIES else None
 
 
 def _dynamic_array(report: KernelReport, analysis: CodeAnalysis) -> Advice | None:

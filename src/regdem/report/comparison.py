@@ -4,9 +4,12 @@ A change of residency or of spills inside loops is what a user feels; a register
 neither good nor bad while the same blocks are resident. Where the block size, and so the residency,
 is unknown, the count decides. Spills in shared memory are counted by the same rule as those in
 local memory and kept apart; they are no loss where they replace local ones, nor outside loops where
-they buy warps. Causes are told from the code: copies of
-one source line (or a vanished loop in a longer kernel) mean unrolling, a new array access means an
-index that became variable. A cause is named only with its evidence.
+they buy warps. Causes are told from the code: more copies of one source line (`copies.py`), or a
+vanished loop in a longer kernel, mean unrolling; a new array access means an index that became
+variable. A cause is named only with its evidence, and only where what it is blamed for happened:
+unrolling where registers, live values or spills inside loops increased. A factor is advised only
+where copies are known to be those of one loop that had one turn each in the first build, and where
+that build indexed no local array: then none between the two does.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from regdem.report.commands import launch_options
+from regdem.report.copies import growth
 from regdem.report.metrics import METRICS, Metric, Value
 from regdem.report.model import KernelReport
 
 GROWTH = 1.5
 """Instructions after over before from which a vanished loop counts as unrolled."""
-COPIES = 4
+FACTOR_SHARE = 4
+"""The unroll factor advised is the present one over this."""
 
 
 @dataclass(frozen=True)
@@ -212,17 +217,13 @@ def _causes(before: KernelReport, after: KernelReport) -> list[Cause]:
     unrolled = _unrolling(before, after)
     if unrolled is not None:
         found.append(unrolled)
-    arrays = [
-        sum(1 for site in report.analysis.spills.spills.sites if site.kind == "array")
-        for report in (before, after)
-        if report.analysis is not None
-    ]
-    if arrays[1] > arrays[0] == 0:
+    arrays = _arrays(after)
+    if arrays > _arrays(before) == 0:
         found.append(
             Cause(
                 "dynamic_array",
-                f"A local array is indexed at run time now: {arrays[1]} accesses.",
-                {"accesses": arrays[1], "local_bytes": after.local_bytes},
+                f"A local array is indexed at run time now: {arrays} accesses.",
+                {"accesses": arrays, "local_bytes": after.local_bytes},
                 "index it by constants (unroll the loops over it), or keep it in shared memory",
             )
         )
@@ -262,37 +263,69 @@ def _unrolling(before: KernelReport, after: KernelReport) -> Cause | None:
     old, new = before.analysis, after.analysis
     assert old is not None
     assert new is not None
-    copies_before = _copies(before)
-    line = new.repeated_line
-    copied = line is not None and line[1] >= COPIES and line[1] >= 2 * copies_before.get(line[0], 1)
-    vanished = len(new.loops) < len(old.loops) and new.instructions >= GROWTH * old.instructions
-    if not copied and not vanished:
+    effect = _effect(before, after)
+    if not effect:
         return None
-    full = len(new.loops) < len(old.loops)
+    grown = growth(old.line_loads, new.line_loads)
+    vanished = len(new.loops) < len(old.loops)
+    if grown is None and not (vanished and new.instructions >= GROWTH * old.instructions):
+        return None
     evidence: dict[str, Any] = {
         "loops": [len(old.loops), len(new.loops)],
         "instructions": [old.instructions, new.instructions],
     }
-    factor = max(2, round(new.instructions / max(1, old.instructions)))
-    place = "a loop"
-    if copied and line is not None:
-        evidence |= {"source": line[0], "copies": line[1]}
-        factor, place = line[1], f"the loop around {line[0]}"
-    kind = "full" if full else "deeper"
-    spills = sum(site.bytes_per_thread for site in new.spills.hot)
+    place, full, factor = "a loop", vanished, 0
+    if grown is not None:
+        line, was = grown.after, grown.before
+        full = grown.is_full if was is not None else vanished
+        evidence |= {
+            "source": str(line.source),
+            "copies": line.copies,
+            "copies_before": None if was is None else was.copies,
+        }
+        place = f"{'the' if grown.is_one_loop else 'a'} loop around {line.source} ({line.copies} "
+        place += "copies)" if was is None else f"copies instead of {was.copies})"
+        factor = line.copies // FACTOR_SHARE if grown.is_one_loop else 0
     return Cause(
         "full_unroll" if full else "unroll",
-        f"A {kind} unroll of {place}"
-        + (f" ({factor} copies)" if copied else "")
-        + f" takes the kernel from {before.registers_per_thread} to {after.registers_per_thread} "
-        f"registers ({old.pressure.peak} to {new.pressure.peak} live at the peak)"
-        + (f", with {spills} bytes of spills per turn inside a loop" if spills else "")
-        + _lost_blocks(before, after)
-        + ".",
+        f"A {'full' if full else 'deeper'} unroll of {place} {effect}.",
         evidence,
-        f"unroll partially: #pragma unroll {max(2, factor // 4)} there keeps some overlap "
-        "with fewer values live at once",
+        _less_unrolling(before, after, factor),
     )
+
+
+def _less_unrolling(before: KernelReport, after: KernelReport, factor: int) -> str:
+    if _arrays(before):
+        return f"{_promote(after)}unroll less where that indexes no array at run time, as before"
+    less = "unroll less, nearer to the first build's factor: that"
+    if factor > 1:
+        less = f"unroll partially: #pragma unroll {factor} there"
+    return f"{less} keeps some overlap with fewer values live at once"
+
+
+def _effect(before: KernelReport, after: KernelReport) -> str:
+    """What more is in registers, or spilled, in words; empty where nothing is."""
+    old, new = before.analysis, after.analysis
+    assert old is not None
+    assert new is not None
+    was, now = (sum(site.bytes_per_thread for site in code.spills.hot) for code in (old, new))
+    spills = f"{now} bytes of spills per turn inside a loop"
+    if after.registers_per_thread > before.registers_per_thread:
+        said = (
+            f"takes the kernel from {before.registers_per_thread} to {after.registers_per_thread} "
+            f"registers ({old.pressure.peak} to {new.pressure.peak} live at the peak)"
+        )
+        return said + (f", with {spills}" if now > was else "") + _lost_blocks(before, after)
+    if new.pressure.peak > old.pressure.peak:
+        said = f"takes the kernel from {old.pressure.peak} to {new.pressure.peak} values live at "
+        return f"{said}the peak" + (f", with {spills}" if now > was else "")
+    return f"leaves {spills} instead of {was}" if now > was else ""
+
+
+def _arrays(report: KernelReport) -> int:
+    """Accesses to arrays in local memory that are indexed at run time."""
+    sites = () if report.analysis is None else report.analysis.spills.spills.sites
+    return sum(1 for site in sites if site.kind == "array")
 
 
 def _lost_blocks(before: KernelReport, after: KernelReport) -> str:
@@ -305,11 +338,6 @@ def _lost_blocks(before: KernelReport, after: KernelReport) -> str:
         f", and costs {lost} resident block{'s' if lost > 1 else ''} "
         f"({before.occupancy.active_blocks} to {after.occupancy.active_blocks})"
     )
-
-
-def _copies(report: KernelReport) -> dict[str, int]:
-    line = report.analysis.repeated_line if report.analysis else None
-    return {} if line is None else {line[0]: line[1]}
 
 
 def text_diff(diff: KernelDiff) -> str:

@@ -29,6 +29,7 @@ from regdem.program.from_kernel import program_of
 from regdem.program.loops import Loop, loop_depth, loops
 from regdem.program.program import Program
 from regdem.report.advice import advise, cliffs_below, slots_at
+from regdem.report.copies import line_loads
 from regdem.report.model import (
     NOTHING_SAID,
     Asked,
@@ -48,7 +49,6 @@ ALLOCATION_EXTRA = 2
 FAR_BELOW = 8
 _DEEPEST = 9
 _ONES = np.array([n.bit_count() for n in range(256)], dtype=np.uint8)
-_LOADED = ("global", "generic", "shared")
 
 
 def inspect_kernel(
@@ -201,7 +201,7 @@ def analyse(kernel: Kernel) -> CodeAnalysis:
         parallelism=loop_parallelism(program, nest),
         mix=instruction_mix(program),
         calls=len(program.callee),
-        repeated_line=repeated_line(kernel, program, {site.instruction for site in found.sites}),
+        line_loads=line_loads(kernel, program, nest, {site.instruction for site in found.sites}),
         frame_reason=frame_of(program).reason if found.sites else "",
     )
 
@@ -266,26 +266,6 @@ def instruction_mix(program: Program) -> dict[str, int]:
         if block in reachable
     )
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def repeated_line(kernel: Kernel, program: Program, excluded: set[int]) -> tuple[str, int] | None:
-    """The source line with the most copies of its loads; None without line information.
-
-    A line may have loads of several forms; the rarest form counts. `excluded` instructions, fills
-    of spilled values, are nobody's source.
-    """
-    if not kernel.lines:
-        return None
-    per_line: dict[SourceLine, Counter[int]] = {}
-    for i, form in enumerate(forms_of(program.code)):
-        if form.reads_memory and form.memory in _LOADED and i not in excluded:
-            line = _line(kernel, INSTRUCTION_BYTES * i)
-            if line is not None:
-                per_line.setdefault(line, Counter())[form.index] += 1
-    best = max(
-        ((min(counts.values()), str(line)) for line, counts in per_line.items()), default=None
-    )
-    return None if best is None else (best[1], best[0])
 
 
 def _line(kernel: Kernel, offset: int) -> SourceLine | None:

@@ -28,6 +28,22 @@ class SourceLine:
 
 
 @dataclass(frozen=True)
+class LineLoads:
+    """The loads of a source line (global, generic and shared memory; no fills of spills).
+
+    `copies`: how often its rarest form of load stands in the code; `loads`: all of them. `depth`:
+    of the deepest one's loop; `loop`: the loops around all of them, by index, the outermost first,
+    None where they are not in the same.
+    """
+
+    source: SourceLine
+    copies: int
+    loads: int
+    depth: int
+    loop: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
 class PeakValue:
     """A value that is live at the peak.
 
@@ -285,8 +301,8 @@ class CodeAnalysis:
     parallelism: tuple[LoopParallelism, ...]
     mix: dict[str, int]
     calls: int
-    repeated_line: tuple[str, int] | None
-    """The source line whose memory loads stand most often in the code, and how often."""
+    line_loads: tuple[LineLoads, ...]
+    """Loads by source line; empty without line information."""
     frame_reason: str = ""
     """Why the stack frame can't be told apart into words, so that nothing in it is promoted."""
 
