@@ -368,7 +368,7 @@ def _next_round(work: _Work, options: Options, counter: _Counter) -> list[Varian
     later: list[VariantSpec] = []
     if work.spent_s >= options.budget:
         for spec in work.queue:
-            reason = f"beyond the budget of {options.budget:.0f} s of CPU time"
+            reason = f"beyond the budget of {options.budget:g} s of CPU time"
             counter.tell(_note(work, spec, "skipped", reason))
         work.queue.clear()
     if bound:

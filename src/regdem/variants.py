@@ -197,7 +197,7 @@ class Job:
             with at_most(self.most_cpu_s):
                 outcome = self._made()
         except OutOfTime:
-            reason = f"not made within {self.most_cpu_s:.0f} s of CPU time"
+            reason = f"not made within {self.most_cpu_s:.3g} s of CPU time"
             outcome = Outcome(self.spec, "out_of_time", reason)
         return replace(outcome, cpu_s=time.process_time() - start)
 

@@ -21,6 +21,7 @@ from regdem.binary.elf import ElfImage, Section
 from regdem.binary.info import InfoRecord, parse_info
 from regdem.binary.kernel import Annotation, BranchTable, Function, Kernel, LineEntry, Relocation
 from regdem.binary.lines import read_lines
+from regdem.binary.symbols import Symbol, identify, named_by
 from regdem.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -260,6 +261,8 @@ class Cubin:
         scratch = _first(records, info.SHARED_SCRATCH)
         functions = self._functions(text.index, len(code))
         relocations = tuple(sorted(inside.get(text.index, []), key=lambda r: (r.offset, r.type)))
+        incoming_here = tuple(incoming.get(text.index, ()))
+        named = {each.symbol_index for each in (*relocations, *incoming_here)}
         return Kernel(
             name=name,
             arch=self.arch,
@@ -285,7 +288,8 @@ class Cubin:
             functions=functions,
             info=records,
             relocations=relocations,
-            incoming_relocations=tuple(incoming.get(text.index, ())),
+            incoming_relocations=incoming_here,
+            symbols=self._symbols_of(named.union(named_by(records))),
             branch_tables=_branch_tables(records, constant2, len(code)),
             annotations=_annotations(records),
             constant_bank_bytes=banks,
@@ -293,6 +297,17 @@ class Cubin:
             has_sass_lines=text.index in self._sass_lines,
             lines=tuple(self._lines.get(text.index, ())),
         )
+
+    @cached_property
+    def _known_symbols(self) -> dict[int, Symbol | None]:
+        return {}
+
+    def _symbols_of(self, indices: set[int]) -> dict[int, Symbol]:
+        known = self._known_symbols
+        for index in indices - known.keys():
+            known[index] = identify(self.image, index)
+        found = ((index, known[index]) for index in sorted(indices))
+        return {index: symbol for index, symbol in found if symbol is not None}
 
     def _registers(self, symbol: int, text: Section) -> int:
         count = self._function_info.get((info.REGCOUNT, symbol))

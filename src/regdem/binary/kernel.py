@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from regdem.binary.demangle import demangle
 from regdem.binary.info import InfoRecord
+from regdem.binary.symbols import Symbol
 
 if TYPE_CHECKING:
     from regdem.binary.cubin import Cubin
@@ -117,6 +118,8 @@ class Kernel:
     """Relocations of the code itself."""
     incoming_relocations: tuple[Relocation, ...] = field(repr=False)
     """Relocations of other sections, debug information excepted, that name this code."""
+    symbols: dict[int, Symbol] = field(repr=False)
+    """The symbols that relocations and info records name, by index in this file."""
     branch_tables: tuple[BranchTable, ...] = field(repr=False)
     annotations: tuple[Annotation, ...] = field(repr=False)
     constant_bank_bytes: dict[int, int]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from regdem.check.attributes import portable
 from regdem.check.findings import Finding, Verdict
 from regdem.check.front import check
 from regdem.check.pair import check_alone, check_hazards, check_pair
 
-__all__ = ["Finding", "Verdict", "check_alone", "check_hazards", "check_pair"]
+__all__ = ["Finding", "Verdict", "check_alone", "check_hazards", "check_pair", "portable"]
 
 
 class _Callable(ModuleType):

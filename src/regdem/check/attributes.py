@@ -17,6 +17,7 @@ same, byte for byte. From the bytes alone; nothing is taken from the edit that w
 | targets of indirect branches | the same branches; where they lead the product has proved |
 | `.nv.constant2.KERNEL` | the proved targets where the original's stand, else the same bytes |
 | relocations of code and into code | at the partners, to the same symbol, function or cut |
+| symbol indices | of the symbol that the original names: two builds may count them differently |
 
 Not claimed: mask registers that are no operand of the instruction listed, debug information.
 """
@@ -32,6 +33,7 @@ from functools import cached_property
 from regdem.binary.attributes import ATTRIBUTE_NAMES
 from regdem.binary.info import FORMAT_SIZED, MAX_THREADS, NO_CODE_OFFSETS
 from regdem.binary.kernel import Kernel, Relocation
+from regdem.binary.symbols import Symbol, symbol_words
 from regdem.check.findings import Finding
 from regdem.check.view import CodeView
 
@@ -119,6 +121,37 @@ def attribute_findings(moved: Moved) -> list[Finding]:
         *_relocations(moved),
         *_function_sizes(moved),
     ]
+
+
+def symbol_of(kernel: Kernel, index: int) -> Symbol:
+    """What a symbol index of the kernel's file names; an unknown index names itself alone."""
+    return kernel.symbols.get(index) or Symbol(f"#{index}", "", 0, 0, 0, 0, 0)
+
+
+def portable_records(kernel: Kernel) -> list[tuple[int, int, tuple[Symbol, ...], bytes]]:
+    """(attribute, format, symbols named, the rest of the payload) of each info record."""
+    found: list[tuple[int, int, tuple[Symbol, ...], bytes]] = []
+    for record in kernel.info:
+        count = symbol_words(record)
+        symbols = tuple(symbol_of(kernel, index) for index in record.words[:count])
+        found.append((record.attribute, record.format, symbols, record.payload[4 * count :]))
+    return found
+
+
+def portable(kernel: Kernel) -> tuple[object, ...]:
+    """All that the file says of a kernel, with symbols in place of their indices: two kernels of
+    which this is the same are the same kernel.
+    """
+    functions = [(f.name, f.offset, f.size, f.is_kernel) for f in kernel.functions]
+    relocations = [
+        (r.section, r.offset, r.type, symbol_of(kernel, r.symbol_index), r.addend, r.target_offset)
+        for r in (*kernel.relocations, *kernel.incoming_relocations)
+    ]
+    return (
+        *(kernel.code, kernel.registers_per_thread, kernel.static_shared_bytes),
+        *(kernel.local_bytes, kernel.min_stack, kernel.constant2),
+        *(functions, relocations, portable_records(kernel)),
+    )
 
 
 def _words(kernel: Kernel, attribute: int) -> list[int]:
@@ -213,17 +246,15 @@ def _others(moved: Moved) -> Iterator[Finding]:
     """Attributes that hold no place must be as they were; the block's size is `layout`'s."""
     listed = {*_LISTS, _MASKS, _UNUSED, _ANNOTATIONS, _TARGETS, MAX_THREADS}
 
-    def rest(kernel: Kernel) -> Counter[tuple[int, int, bytes]]:
-        return Counter(
-            (r.attribute, r.format, r.payload) for r in kernel.info if r.attribute not in listed
-        )
-
-    before, after = rest(moved.original), rest(moved.rewritten)
-    for attribute, _, _ in sorted((before - after) + (after - before)):
+    before, after = (
+        Counter(each for each in portable_records(kernel) if each[0] not in listed)
+        for kernel in (moved.original, moved.rewritten)
+    )
+    for attribute in sorted({each[0] for each in (*(before - after), *(after - before))}):
         yield moved.finding("attribute", f"{_name(attribute)} differs from the original's")
     if all(i == j for i, j in moved.steps):
         return
-    for attribute, form, _ in sorted(before):
+    for attribute, form, *_ in sorted(before):
         if form == FORMAT_SIZED and attribute not in NO_CODE_OFFSETS:
             message = f"{_name(attribute)} may hold offsets, in a layout that is not known"
             yield moved.finding("attribute", message)
@@ -256,28 +287,35 @@ def _relocations(moved: Moved) -> Iterator[Finding]:
     yield from _relocated_code(moved)
     yield from _copies(moved)
 
-    def key(relocation: Relocation) -> tuple[str, int, int, int]:
-        each = relocation
-        return each.section, each.offset, each.type, each.symbol_index
-
-    before = sorted(moved.original.incoming_relocations, key=key)
-    after = sorted(moved.rewritten.incoming_relocations, key=key)
-    if [key(r) for r in before] != [key(r) for r in after]:
+    before, after = _keyed(moved.original), _keyed(moved.rewritten)
+    if [key for key, _ in before] != [key for key, _ in after]:
         yield moved.finding("relocation", "other relocations name this code than the original's")
         return
-    for old, new in zip(before, after, strict=True):
+    for (_, old), (_, new) in zip(before, after, strict=True):
         if not _same_value(moved, old, new):
             message = f"a word of {new.section} names another place of the code"
             yield moved.finding("relocation", message)
 
 
+def _keyed(kernel: Kernel) -> list[tuple[tuple[str, int, int, Symbol], Relocation]]:
+    """Relocations into the code by all that must be the same of them, in the order of that."""
+    found = [
+        ((each.section, each.offset, each.type, symbol_of(kernel, each.symbol_index)), each)
+        for each in kernel.incoming_relocations
+    ]
+    return sorted(found, key=lambda pair: pair[0])
+
+
 def _relocated_code(moved: Moved) -> Iterator[Finding]:
-    new = {(r.offset, r.type, r.symbol_index): r for r in moved.rewritten.relocations}
-    for old in moved.original.relocations:
+    rewritten, original = moved.rewritten, moved.original
+    new = {
+        (r.offset, r.type, symbol_of(rewritten, r.symbol_index)): r for r in rewritten.relocations
+    }
+    for old in original.relocations:
         image = moved.image(old.offset)
         if image is None:
             continue
-        found = new.pop((image, old.type, old.symbol_index), None)
+        found = new.pop((image, old.type, symbol_of(original, old.symbol_index)), None)
         if found is None or not _same_value(moved, old, found):
             message = f"the relocation to {old.symbol} did not move with its instruction"
             yield moved.finding("relocation", message, image & ~15)

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import nullcontext
@@ -232,6 +233,23 @@ _FOLDED = {
     "skipped": "could not win",
 }
 """Outcomes of which the number is enough."""
+_NOT_TRIED = "beyond the "
+_FOLLOWS = " was not made: "
+
+
+def _folded(outcome: Outcome) -> str | None:
+    """What is said of all such outcomes together; None of one that is told alone.
+
+    A limit that kept variants from being tried is named: more of it may find a better one.
+    """
+    words = _FOLDED.get(outcome.status)
+    if words is None or outcome.status != "skipped":
+        return words
+    if outcome.reason.startswith(_NOT_TRIED):
+        return f"not tried, {outcome.reason}"
+    if _FOLLOWS in outcome.reason:
+        return "not tried, as the variant they start from or an easier one was not made"
+    return words
 
 
 def summary(choice: KernelChoice) -> str:
@@ -264,10 +282,10 @@ def summary(choice: KernelChoice) -> str:
         for o in choice.outcomes
         if not o.is_usable and o.status not in _FOLDED
     )
-    for status, words in _FOLDED.items():
-        count = sum(o.status == status for o in choice.outcomes)
-        if count:
-            lines.append(f"  {count} more: {words}")
+    folded = Counter(words for o in choice.outcomes if (words := _folded(o)) is not None)
+    lines += [f"  {folded[words]} more: {words}" for words in _FOLDED.values() if words in folded]
+    others = sorted(words for words in folded if words not in _FOLDED.values())
+    lines += [f"  {folded[words]} more: {words}" for words in others]
     return "\n".join([*lines, *_checks(choice)])
 
 
