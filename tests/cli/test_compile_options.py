@@ -108,3 +108,14 @@ def test_nvcc_flag_is_the_same(
     assert run([*command, f"--compile-option=-I{source.parent / 'include'}"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value["flags"] == [f"-I{source.parent / 'include'}", "-DSCALE=2"]
+
+
+def test_options_that_choose_another_output_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text('extern "C" __global__ void k(float* o) { o[0] = 1.0f; }')
+    assert run(["inspect", str(source), "--compile-option=-ptx"]) == 2
+    printed = capsys.readouterr()
+    assert "nvcc wrote something else than a cubin" in printed.err
+    assert not printed.out

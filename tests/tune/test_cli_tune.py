@@ -11,6 +11,7 @@ import pytest
 
 from regdem.cli.main import run
 from regdem.cli.schemas import schema
+from regdem.integrations.toolkit import find_tool
 from regdem.tune import tuner
 
 from .conftest import NEIGHBOUR, FakeDevice, Prepared
@@ -154,3 +155,31 @@ def test_kernels_have_to_be_named(
     assert "no kernel matches" in capsys.readouterr().err
     assert run(["tune", str(several), *common, "--kernel", "single"]) == 2
     assert "the launch has 14 arguments, the kernel takes 3" in capsys.readouterr().err
+
+
+@pytest.mark.tools
+def test_sources_without_a_kernel_and_launches_without_their_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if find_tool("nvcc") is None:
+        pytest.skip("no nvcc")
+    launch, empty, dynamic = (tmp_path / name for name in ("l.json", "empty.cu", "dynamic.cu"))
+    args = [{"name": "o", "shape": [256], "dtype": "float32", "output": True}]
+    launch.write_text(json.dumps({"grid": [4], "block": [256], "args": args}))
+    empty.write_text("")
+    common = ["--launch", str(launch), "--prepare-only", "--effort", "quick", *QUICK]
+    assert run(["tune", str(empty), *common, "--out", str(tmp_path / "a")]) == 2
+    assert "there is no kernel in it" in capsys.readouterr().err
+    dynamic.write_text(
+        'extern "C" __global__ void k(float* o) { extern __shared__ float s[];'
+        " s[threadIdx.x] = o[threadIdx.x]; __syncthreads();"
+        " o[threadIdx.x] = s[255 - threadIdx.x]; }"
+    )
+    assert run(["tune", str(dynamic), *common, "--out", str(tmp_path / "b")]) == 0
+    warning = "k uses dynamic shared memory, and the launch gives it none"
+    assert warning in capsys.readouterr().err
+    launch.write_text(
+        json.dumps({"grid": [4], "block": [256], "args": args, "dynamic_shared_bytes": 1024})
+    )
+    assert run(["tune", str(dynamic), *common, "--out", str(tmp_path / "c")]) == 0
+    assert warning not in capsys.readouterr().err

@@ -118,11 +118,12 @@ def note_refused_launches(launches: Iterable[tuple[Kernel, int | None]]) -> None
     """A warning for kernels that the driver would not launch with the threads asked about."""
     from regdem.report.inspection import launch_refusal
 
-    refused = [
+    told = (
         (kernel.demangled_name, reason)
         for kernel, threads in launches
         if (reason := launch_refusal(kernel, threads)) is not None
-    ]
+    )
+    refused = list(dict.fromkeys(told))
     for name, reason in refused[:_WARNINGS]:
         note(f"regdem: warning: {name} {reason}")
     if len(refused) > _WARNINGS:

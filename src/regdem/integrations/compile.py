@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regdem.binary.elf import EM_CUDA
 from regdem.errors import InputError, UnsupportedError, UsageError
 from regdem.integrations.toolkit import find_tool
 from regdem.machine import BlockShape
@@ -31,6 +32,7 @@ TIMEOUT_S = 600
 SMEM_SPILLING = '.pragma "enable_smem_spilling";'
 """NVIDIA's own spilling to shared memory (CUDA 13.0, sm_75 and later), first in a kernel's body."""
 
+_ELF_MAGIC, _MACHINE = b"\x7fELF", slice(18, 20)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(
     r"\.entry\s+(?P<name>[A-Za-z_$%][\w$]*)\s*(\([^{]*?\))?\s*(?P<directives>[^{}();]*)\{"
@@ -103,7 +105,10 @@ def ptx_of(path: str | Path, arch: str = DEFAULT_ARCH, options: Sequence[str] = 
         output = Path(folder, "out.ptx")
         command = [_tool("nvcc", str(path)), "-ptx", f"-arch={arch}", *options]
         _run([*command, "-o", str(output), str(source.resolve())], output, str(path))
-        return _read_text(output)
+        text = _read_text(output)
+    if ".version" not in text:
+        raise _something_else("PTX", options, str(path))
+    return text
 
 
 def assemble(
@@ -136,7 +141,7 @@ def compile_source(
 
     arch: as `sm_90`. options: further ones of nvcc; with a `.ptx` file all are ptxas's. Raises
     UnsupportedError where no compiler is found, InputError where it rejects the source (with its
-    first message).
+    first message), UsageError where the options make it write something else.
     """
     source = Path(path)
     if source.suffix == ".ptx":
@@ -147,7 +152,19 @@ def compile_source(
         output = Path(folder, "out.cubin")
         command = [tool, "-cubin", f"-arch={arch}", *options]
         _run([*command, "-o", str(output), str(source.resolve())], output, str(path))
-        return output.read_bytes()
+        data = output.read_bytes()
+    if data[:4] != _ELF_MAGIC or data[_MACHINE] != EM_CUDA.to_bytes(2, "little"):
+        raise _something_else("a cubin", options, str(path))
+    return data
+
+
+def _something_else(wanted: str, options: Sequence[str], file: str) -> UsageError:
+    """The error where nvcc was told to make something else than what was asked for here."""
+    return UsageError(
+        f"nvcc wrote something else than {wanted}, as its options say: {' '.join(options)}",
+        file=file,
+        hint="leave out options that choose the kind of output, such as -ptx or -c",
+    )
 
 
 def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -205,7 +222,13 @@ def _run(command: list[str], output: Path, file: str) -> None:
         raise UnsupportedError(
             f"the compiler can't be run: {error.strerror}", code="no_compiler", file=command[0]
         ) from error
-    if done.returncode or not output.exists():
+    if not done.returncode and not output.exists():
+        raise UsageError(
+            "the compiler wrote nothing, as its options say",
+            file=file,
+            hint="leave out options such as -dryrun",
+        )
+    if done.returncode:
         raise InputError(
             f"does not compile: {_first_message(done.stdout + done.stderr)}",
             file=file,

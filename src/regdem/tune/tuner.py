@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regdem.binary.demangle import demangle
 from regdem.errors import RegdemError, UsageError
 from regdem.tune.board import Board
 from regdem.tune.choosing import choose, describe_made, describe_measurement, distinct
@@ -92,6 +93,11 @@ def tune(
         tuning = open_tuning(os.fspath(path), launch, kernel, choices, building)
         refuse_foreign(tuning, folder)
     say = progress or _silent
+    if tuning.lacks_dynamic_shared:
+        say(
+            f"warning: {demangle(tuning.kernel)} uses dynamic shared memory, and the launch gives "
+            "it none: set its dynamic_shared_bytes"
+        )
     with ExitStack() as stack:
         # Processes that are forked should be there before this one has threads.
         pool = stack.enter_context(_pool(executor, choices.jobs))

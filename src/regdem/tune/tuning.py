@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regdem.analysis.dynamic_shared import shows_dynamic_shared
 from regdem.bases import DEFAULT, INPUT, Base, Source, source_of
 from regdem.binary import Cubin, Kernel
 from regdem.binary.atomic import write_atomically
@@ -95,6 +96,11 @@ class Tuning:
     @property
     def kernel(self) -> str:
         return self.original.kernel
+
+    @property
+    def lacks_dynamic_shared(self) -> bool:
+        """Whether the kernel's code shows dynamic shared memory that no launch gives it."""
+        return not self.problem.dynamic_shared_bytes and shows_dynamic_shared(self.original.code())
 
     @property
     def order(self) -> Order:
@@ -209,7 +215,9 @@ def _pick(names: dict[str, str], wanted: str | None, path: str) -> str:
         return exact[0]
     if len(chosen) == 1:
         return chosen[0]
-    shown = ", ".join((chosen or list(names))[:6]) or "none"
+    if not names:
+        raise UsageError("there is no kernel in it", file=path, code="no_kernel")
+    shown = ", ".join((chosen or list(names))[:6])
     what = f"no kernel matches {wanted!r}" if not chosen else f"{len(chosen)} kernels are meant"
     raise UsageError(what, file=path, hint=f"give --kernel; kernels: {shown}", code="no_kernel")
 
