@@ -163,7 +163,7 @@ def _something_else(wanted: str, options: Sequence[str], file: str) -> UsageErro
     return UsageError(
         f"nvcc wrote something else than {wanted}, as its options say: {' '.join(options)}",
         file=file,
-        hint="leave out options that choose the kind of output, such as -ptx or -c",
+        hint="leave out options that choose the kind of output, such as -ptx",
     )
 
 
