@@ -1,4 +1,4 @@
-"""The search from measured variants on, for the whole suite: `regdem tune --steps` without tuning.
+"""The search from measured variants on, for the whole suite: `regdem tune --generations` alone.
 
     python -m bench.search PREPARED --after DATABASE --out OUT [--budget-s 400] [--jobs 15]
     python -m bench.run --run OUT --group suite

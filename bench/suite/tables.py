@@ -14,6 +14,7 @@ from typing import Any
 from bench.suite.store import Store
 from bench.suite.variants import front_of
 from regdem.bases import COMPARED_FRONTS
+from regdem.tune.steps import FEWER, NEAR
 
 Record = dict[str, Any]
 
@@ -27,8 +28,6 @@ GROUPS: dict[str, frozenset[str]] = {
 """Per kernel the best measured of the default and those families."""
 STEADY = 0.03
 """Relative difference of the default's two medians up to which a kernel's times are steady."""
-STEP_WORDS = ("+near_", "+fewer_")
-"""In the names of what measured steps lead to."""
 BLIND = ("optimize", "optimize_source")
 """Chosen without a GPU: from the default build alone, and from the source with all its builds."""
 
@@ -152,7 +151,7 @@ def _is_compared(row: Record) -> bool:
 
 def is_step(row: Record) -> bool:
     """Whether it was found by measured steps (`regdem/tune/steps.py`)."""
-    return any(word in row["name"] for word in STEP_WORDS)
+    return any(word in row["name"] for word in (NEAR, FEWER))
 
 
 def finalists(rows: list[Record]) -> list[str]:

@@ -27,7 +27,8 @@ from regdem.tune.made import Made
 
 CHILDREN = 12
 """Neighbours made in each generation."""
-_NEAR = "+near_"
+NEAR, FEWER = "+near_", "+fewer_"
+"""In the names of steps: another order, fewer warps."""
 _DRAWS = 4
 """Orders drawn before a step is given up because none of its moves can be made."""
 _MOST_FEWER = 5
@@ -50,9 +51,9 @@ class Step:
     def name(self) -> str:
         """Of the variant that the search began with, and a hash that stands for the way here."""
         if self.registers:
-            return f"{self.parent.name}+fewer_{self.registers}"
+            return f"{self.parent.name}{FEWER}{self.registers}"
         way = hashlib.sha256(f"{self.parent.cubin_sha256} {self.number}".encode()).hexdigest()
-        return f"{self.parent.name.partition(_NEAR)[0]}{_NEAR}{way[:8]}"
+        return f"{self.parent.name.partition(NEAR)[0]}{NEAR}{way[:8]}"
 
     def run(self) -> Made:
         """The variant. What regdem refuses is its status; other errors are raised."""
@@ -100,4 +101,4 @@ def steps_from(
     return steps
 
 
-__all__ = ["CHILDREN", "Step", "steps_from"]
+__all__ = ["CHILDREN", "FEWER", "NEAR", "Step", "steps_from"]
